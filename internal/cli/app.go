@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/solobeat/solobeat/config"
+	"github.com/solobeat/solobeat/idempotency"
+	"github.com/solobeat/solobeat/idempotency/idemredis"
+	"github.com/solobeat/solobeat/internal/redisconn"
+	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/lockguard/lockredis"
+	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/scheduler/schedredis"
+	"github.com/solobeat/solobeat/tasks/celery"
+)
+
+// stores are the Redis clients of the roles and what is built on them. Roles
+// with one URL share one client.
+type stores struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	instance string
+	// embedded is true on the demo's own store, which tells no
+	// maxmemory-policy.
+	embedded bool
+
+	broker, results, locks *redis.Client
+	clients                map[string]*redis.Client // by URL
+}
+
+func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, error) {
+	s := &stores{cfg: cfg, log: log, instance: newInstance(), clients: map[string]*redis.Client{}}
+	open := func(url string) (*redis.Client, error) {
+		if c, ok := s.clients[url]; ok {
+			return c, nil
+		}
+		c, err := redisconn.Open(redisconn.Options{URL: url, Name: "solobeat-" + role, PoolSize: poolSize(cfg)})
+		if err != nil {
+			return nil, exit(exitConfig, err)
+		}
+		s.clients[url] = c
+		return c, nil
+	}
+	var err error
+	if s.broker, err = open(cfg.Redis.URL); err != nil {
+		return nil, err
+	}
+	if s.results, err = open(cfg.Redis.ResultsURL); err != nil {
+		return nil, err
+	}
+	s.locks, err = open(cfg.Redis.LocksURL)
+	return s, err
+}
+
+// poolSize leaves room for one blocking wait per list beside the runs.
+func poolSize(cfg *config.Config) int {
+	return 4*len(cfg.Worker.Queues) + min(cfg.Worker.Concurrency, 64) + 16
+}
+
+func newInstance() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+func (s *stores) close() {
+	for _, c := range s.clients {
+		_ = c.Close()
+	}
+}
+
+// reach waits until the broker answers, up to wait; it says so once.
+func (s *stores) reach(ctx context.Context, wait time.Duration) error {
+	deadline := time.Now().Add(wait)
+	told := false
+	for {
+		err := s.broker.Ping(ctx).Err()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case permanent(err):
+			return exitf(exitConfig, "redis %s: %w", redisconn.MaskURL(s.cfg.Redis.URL), err)
+		case time.Now().After(deadline):
+			return exitf(exitFailed, "redis %s does not answer: %w (is it running, and is redis.url right?)", redisconn.MaskURL(s.cfg.Redis.URL), err)
+		}
+		if !told {
+			told = true
+			s.log.Warn("redis does not answer yet", "url", redisconn.MaskURL(s.cfg.Redis.URL), "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// permanent tells wrong credentials from a server that is away.
+func permanent(err error) bool {
+	for _, p := range []string{"WRONGPASS", "NOAUTH", "NOPERM"} {
+		if redis.HasErrorPrefix(err, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *stores) lockBackend() (*lockredis.Backend, error) {
+	return lockredis.New(s.locks, lockredis.Options{Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, Logger: s.log})
+}
+
+func (s *stores) lockGuard(ctx context.Context, obs lockguard.Observer) (*lockguard.Guard, error) {
+	b, err := s.lockBackend()
+	if err != nil {
+		return nil, exit(exitConfig, err)
+	}
+	g, err := lockguard.New(lockguard.Config{Backend: b, Instance: s.instance, Logger: s.log, Observer: obs})
+	if err != nil {
+		return nil, exit(exitConfig, err)
+	}
+	caps, err := g.Probe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("locks: %w", err)
+	}
+	if !s.embedded {
+		for _, w := range caps.Warnings {
+			s.log.Warn(w, "role", "locks")
+		}
+	}
+	return g, nil
+}
+
+func (s *stores) recordStore() (*idemredis.Store, error) {
+	return idemredis.New(s.locks, idemredis.Options{
+		Namespace: s.cfg.Namespace, Prefix: s.cfg.Redis.GlobalKeyPrefix, AssumeNoEviction: s.embedded, Logger: s.log,
+	})
+}
+
+func (s *stores) recordGuard(ctx context.Context, obs idempotency.Observer) (*idempotency.Guard, error) {
+	st, err := s.recordStore()
+	if err != nil {
+		return nil, exit(exitConfig, err)
+	}
+	if err := st.Check(ctx); err != nil {
+		if errors.Is(err, idempotency.ErrUnsafeEviction) {
+			return nil, exit(exitConfig, err)
+		}
+		return nil, fmt.Errorf("records: %w", err)
+	}
+	return idempotency.New(idempotency.Config{Store: st, Instance: s.instance, Logger: s.log, Observer: obs})
+}
+
+func (s *stores) state() *schedredis.State {
+	return schedredis.New(s.broker, schedredis.Options{Namespace: s.cfg.Namespace, GlobalKeyPrefix: s.cfg.Redis.GlobalKeyPrefix})
+}
+
+func (s *stores) client() *celery.Client {
+	return celery.NewClient(celery.ClientConfig{
+		Broker: s.broker, Results: s.results, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix,
+		Queue: s.cfg.Worker.Queues[0],
+	})
+}
+
+// schedule reads the schedule file of the configuration.
+func (c *program) schedule(cfg *config.Config) ([]*scheduler.Job, error) {
+	if cfg.Schedule.File == "" {
+		return nil, exitf(exitConfig, "no schedule file: set schedule.file in solobeat.yaml, or SOLOBEAT_SCHEDULE_FILE")
+	}
+	jobs, problems, err := config.LoadSchedule(cfg.Schedule.File)
+	c.warn(problems)
+	if err != nil {
+		return nil, err
+	}
+	if err := config.Together(cfg, jobs); err != nil {
+		return nil, exit(exitConfig, err)
+	}
+	return jobs, nil
+}

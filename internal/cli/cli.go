@@ -1,0 +1,189 @@
+// Package cli is the command line: one file per command. Commands return
+// errors; [Main] alone turns them into messages and exit codes.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/solobeat/solobeat/config"
+)
+
+// Exit codes of every command; `run` also passes its program's own.
+const (
+	exitOK       = 0
+	exitFailed   = 1
+	exitUsage    = 2
+	exitWarnings = 3
+	exitSoftware = 70 // run: the lock was lost
+	exitBusy     = 75 // a lock is held by another, a result is pending
+	exitConfig   = 78
+)
+
+// Streams are where a command reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Env returns an environment variable, as os.LookupEnv does.
+type Env = config.Lookup
+
+// exitError is an error with an exit code. An empty message prints nothing.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// exit returns an error that ends the program with code; err may be nil where
+// everything has been said.
+func exit(code int, err error) error { return &exitError{code: code, err: err} }
+
+func exitf(code int, format string, args ...any) error {
+	return &exitError{code: code, err: fmt.Errorf(format, args...)}
+}
+
+// Main runs one command and returns its exit code.
+func Main(ctx context.Context, args []string, s Streams, env Env) int {
+	c := &program{Streams: s, env: env}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	code := exitFailed
+	var ee *exitError
+	var ps config.Problems
+	switch {
+	case errors.As(err, &ee):
+		code = ee.code
+	case errors.As(err, &ps):
+		code = exitConfig
+	case isUsage(err):
+		code = exitUsage
+	}
+	if msg := strings.TrimSpace(err.Error()); msg != "" {
+		_, _ = fmt.Fprintln(s.Err, "solobeat: "+strings.ReplaceAll(msg, "\n", "\nsolobeat: "))
+	}
+	return code
+}
+
+// usageError marks errors about flags and arguments.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string {
+	return e.err.Error() + "\nsee solobeat help, or add --help to the command"
+}
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// isUsage also knows cobra's own errors about commands that do not exist,
+// which have no type.
+func isUsage(err error) bool {
+	var u *usageError
+	return errors.As(err, &u) || strings.HasPrefix(err.Error(), "unknown command")
+}
+
+// program is what all commands share.
+type program struct {
+	Streams
+	env Env
+
+	configPath string
+	output     string
+	logLevel   string
+}
+
+func (c *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "solobeat",
+		Short: "A Celery-compatible worker and cron scheduler in which every guarded job runs solo",
+		Long: `Solobeat runs Celery tasks and cron jobs on any number of replicas. Every
+guarded run has a lock with a watchdog, an idempotency record as the safety
+net, and a metric that says when a job outlives its lock.
+
+Start with: solobeat demo`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.PersistentFlags().StringVarP(&c.configPath, "config", "c", "", "solobeat.yaml (default: $SOLOBEAT_CONFIG, else ./solobeat.yaml if it is there)")
+	root.PersistentFlags().StringVar(&c.logLevel, "log-level", "", "debug, info, warn or error (default: log.level of the file)")
+	root.AddCommand(
+		c.demoCommand(), c.demoReplicaCommand(), c.demoCronCommand(), c.workerCommand(), c.schedulerCommand(), c.validateCommand(), c.nextCommand(), c.runCommand(),
+		c.enqueueCommand(), c.resultCommand(), c.jobsCommand(), c.locksCommand(), c.recordsCommand(), c.deadCommand(),
+		c.queuesCommand(), c.versionCommand(),
+	)
+	return root
+}
+
+// withOutput adds -o to a command that prints data.
+func (c *program) withOutput(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVarP(&c.output, "output", "o", "table", "table or json")
+	return cmd
+}
+
+// args checks the number of arguments with a message that names them.
+func args(low, high int, names string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, got []string) error {
+		if len(got) < low || high >= 0 && len(got) > high {
+			if names == "" {
+				return usagef("no arguments are taken, got %q", strings.Join(got, " "))
+			}
+			return usagef("want %s, got %d arguments", names, len(got))
+		}
+		return nil
+	}
+}
+
+// load reads the configuration: -c, $SOLOBEAT_CONFIG, or ./solobeat.yaml if it
+// is there; the environment alone is enough.
+func (c *program) load() (*config.Config, error) {
+	path := c.configPath
+	if path == "" {
+		path, _ = c.env("SOLOBEAT_CONFIG")
+	}
+	if path == "" {
+		if _, err := os.Stat("solobeat.yaml"); err == nil {
+			path = "solobeat.yaml"
+		}
+	}
+	cfg, problems, err := config.Load(path, c.env)
+	c.warn(problems)
+	if err != nil {
+		return nil, err
+	}
+	if c.logLevel != "" {
+		cfg.Log.Level = c.logLevel
+	}
+	return cfg, nil
+}
+
+func (c *program) warn(ps config.Problems) {
+	for _, p := range ps.Warnings() {
+		_, _ = fmt.Fprintln(c.Err, "solobeat: "+p.String())
+	}
+}

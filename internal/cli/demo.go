@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/solobeat/solobeat/internal/demo"
+	"github.com/solobeat/solobeat/scheduler"
+)
+
+func (c *program) demoCommand() *cobra.Command {
+	o := demo.Options{Out: c.Out, Err: c.Err}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "See it: the hourly report on 4 replicas, with a kill -9 in mid-run",
+		Long: `Four real processes form one report per (shrunk) hour: first as plain cron
+jobs, which gives four reports, then with Solobeat, which gives one, also when
+the process that works on it is killed. Needs nothing but this binary.`,
+		Example: `  solobeat demo
+  solobeat demo --once --ticks 6 --dir out
+  solobeat demo --redis redis://localhost:6379/0`,
+		Args: args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.output == "json" {
+				o.Out = c.Err
+			}
+			sum, err := demo.Run(cmd.Context(), o)
+			if c.output == "json" && sum != nil {
+				if perr := printJSON(c.Out, sum); perr != nil {
+					return perr
+				}
+			}
+			if cmd.Context().Err() != nil && !errors.Is(err, demo.ErrNotSolo) {
+				return nil
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.RedisURL, "redis", "", "a Redis to use instead of the embedded one; the demo's keys are removed at the end")
+	f.IntVar(&o.Replicas, "replicas", 4, "number of processes")
+	f.DurationVar(&o.Tick, "tick", 5*time.Second, "the length of an hour")
+	f.IntVar(&o.Ticks, "ticks", 6, "number of guarded hours")
+	f.StringVar(&o.Dir, "dir", "", "folder for files and logs (default: a temporary one)")
+	f.BoolVar(&o.Once, "once", false, "end after the scenes: exit 0 only if every hour has exactly one report")
+	f.BoolVar(&o.Unsafe, "unsafe", false, "take the guards off")
+	_ = f.MarkHidden("unsafe")
+	return c.withOutput(cmd)
+}
+
+// demoReplicaCommand is a replica process of the demo.
+func (c *program) demoReplicaCommand() *cobra.Command {
+	var dir string
+	var n int
+	var o processOptions
+	cmd := &cobra.Command{
+		Use: "demo-replica", Hidden: true, Args: args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			child := demo.NewChild(dir, n, c.In, c.Out)
+			reg, err := child.Registry()
+			if err != nil {
+				return err
+			}
+			o.worker, o.scheduler, o.registry = true, true, reg
+			o.node = demo.NodeName(n)
+			o.ready = func(addr string) { child.Emit(demo.Event{Event: "ready", Detail: addr}) }
+			o.gate = child.Gate
+			o.fired = func(tick scheduler.Occurrence) { child.Fired(tick.At) }
+			return c.process(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "")
+	cmd.Flags().IntVar(&n, "replica", 0, "")
+	o.hidden(cmd)
+	return cmd
+}
+
+// demoCronCommand is one of the plain cron jobs of scene 1.
+func (c *program) demoCronCommand() *cobra.Command {
+	var dir, tick string
+	cmd := &cobra.Command{
+		Use: "demo-cron", Hidden: true, Args: args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return demo.Unguarded(cmd.Context(), dir, tick)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "")
+	cmd.Flags().StringVar(&tick, "tick", "", "")
+	cmd.SetOut(io.Discard)
+	return cmd
+}

@@ -1,0 +1,342 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/solobeat/solobeat/config"
+	"github.com/solobeat/solobeat/idempotency"
+	"github.com/solobeat/solobeat/internal/metrics"
+	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery"
+	"github.com/solobeat/solobeat/tasks/command"
+	"github.com/solobeat/solobeat/tasks/worker"
+)
+
+// startWait is how long a process waits for Redis at its start.
+const startWait = time.Minute
+
+func (c *program) workerCommand() *cobra.Command {
+	var o processOptions
+	cmd := &cobra.Command{
+		Use:   "worker",
+		Short: "Run tasks; with --with-scheduler also schedule",
+		Example: `  solobeat worker -c solobeat.yaml
+  solobeat worker -c solobeat.yaml --with-scheduler
+  SOLOBEAT_REDIS_URL=redis://redis:6379/0 solobeat worker`,
+		Args: args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.worker = true
+			return c.process(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.scheduler, "with-scheduler", false, "also schedule the jobs of schedule.file")
+	cmd.Flags().StringVarP(&o.node, "node-name", "n", "", "Celery node name, name@host (default solobeat@<host>)")
+	o.hidden(cmd)
+	return cmd
+}
+
+func (c *program) schedulerCommand() *cobra.Command {
+	var o processOptions
+	cmd := &cobra.Command{
+		Use:     "scheduler",
+		Short:   "Schedule the jobs of schedule.file",
+		Example: `  solobeat scheduler -c solobeat.yaml`,
+		Args:    args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.scheduler = true
+			return c.process(cmd.Context(), o)
+		},
+	}
+	o.hidden(cmd)
+	return cmd
+}
+
+// processOptions say what a long-running process does.
+type processOptions struct {
+	worker, scheduler bool
+	node              string
+	embedded          bool
+	// registry holds handlers beside those of tasks:.
+	registry *tasks.Registry
+	// ready is called with the metrics address once all is up.
+	ready func(addr string)
+	// gate decides when the scheduler runs; nil: at once, to the end.
+	gate func(ctx context.Context, run func(context.Context) error) error
+	// fired is told of every tick that this process published.
+	fired func(scheduler.Occurrence)
+}
+
+func (o *processOptions) hidden(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.embedded, "embedded-store", false, "the store is the demo's own")
+	_ = cmd.Flags().MarkHidden("embedded-store")
+}
+
+// process is one replica: it wires the parts, runs them, and stops them in
+// order.
+func (c *program) process(ctx context.Context, o processOptions) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	log := newLogger(c.Err, cfg.Log.Level, cfg.Log.Format)
+	var jobs []*scheduler.Job
+	if o.scheduler || cfg.Schedule.File != "" {
+		if jobs, err = c.schedule(cfg); err != nil {
+			return err
+		}
+	}
+	r := &replica{cfg: cfg, log: log, jobs: jobs, o: o, registry: o.registry}
+	return r.run(ctx)
+}
+
+// replica is one worker or scheduler process.
+type replica struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	jobs     []*scheduler.Job
+	o        processOptions
+	registry *tasks.Registry
+
+	stores  *stores
+	metrics *metrics.Metrics
+	locks   *lockguard.Guard
+	records *idempotency.Guard
+	engine  *celery.Engine
+	chain   *worker.Worker
+	sched   *scheduler.Scheduler
+}
+
+func (r *replica) run(ctx context.Context) error {
+	role := "worker"
+	if !r.o.worker {
+		role = "scheduler"
+	}
+	var err error
+	if r.stores, err = openStores(r.cfg, r.log, role); err != nil {
+		return err
+	}
+	defer r.stores.close()
+	r.stores.embedded = r.o.embedded
+	if err := r.handlers(); err != nil {
+		return exit(exitConfig, err)
+	}
+	r.metrics = metrics.New(r.metricsConfig())
+	if err := r.stores.reach(ctx, startWait); err != nil {
+		return stopped(ctx, err)
+	}
+	if err := r.build(ctx); err != nil {
+		return stopped(ctx, err)
+	}
+	a, err := serveAdmin(r.cfg, r.log, r.metrics, r.health(), r.readiness())
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if r.o.ready != nil {
+		r.o.ready(a.addr)
+	}
+	return r.serve(ctx)
+}
+
+// stopped turns an error of a start that was interrupted into an orderly end.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// handlers fills the registry with the commands of tasks:.
+func (r *replica) handlers() error {
+	if r.registry == nil {
+		r.registry = &tasks.Registry{}
+	}
+	for _, t := range r.cfg.Tasks {
+		if t.Command == nil {
+			if _, ok := r.registry.Lookup(t.Name); !ok && r.o.worker {
+				r.log.Warn("tasks: entry has no handler here: its messages end as NotRegistered", "task", t.Name)
+			}
+			continue
+		}
+		h, err := command.New(*t.Command)
+		if err != nil {
+			return fmt.Errorf("tasks.%s.command: %w", t.Name, err)
+		}
+		if err := r.registry.Add(t.Name, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *replica) metricsConfig() metrics.Config {
+	mc := metrics.Config{
+		Version: Version(), Jobs: r.jobs, Namespace: r.cfg.Namespace, Tasks: r.registry.Names(), Queues: r.cfg.Worker.Queues,
+		Worker: r.o.worker, Scheduler: r.o.scheduler,
+	}
+	if r.o.worker {
+		mc.Concurrency = r.cfg.Worker.Concurrency
+	}
+	for _, t := range r.cfg.Tasks {
+		if l := t.Config.Lock; l != nil {
+			mc.Locks = append(mc.Locks, metrics.Lock{Name: l.Name, TTL: l.TTL})
+		}
+	}
+	return mc
+}
+
+func (r *replica) build(ctx context.Context) error {
+	if r.o.worker {
+		if err := r.buildWorker(ctx); err != nil {
+			return err
+		}
+	}
+	if r.o.scheduler {
+		return r.buildScheduler(ctx)
+	}
+	return nil
+}
+
+func (r *replica) buildWorker(ctx context.Context) error {
+	var err error
+	if r.locks, err = r.stores.lockGuard(ctx, r.metrics.LockObserver()); err != nil {
+		return err
+	}
+	if r.records, err = r.stores.recordGuard(ctx, r.metrics.RecordObserver()); err != nil {
+		return err
+	}
+	entries := map[string]worker.TaskConfig{}
+	for _, t := range r.cfg.Tasks {
+		entries[t.Name] = t.Config
+	}
+	r.chain, err = worker.New(worker.Config{
+		Registry: r.registry, Tasks: entries, Namespace: r.cfg.Namespace, PoisonAfter: r.cfg.Worker.PoisonAfter,
+		Locks:   map[string]*lockguard.Guard{worker.DefaultBackend: r.locks},
+		Records: map[string]*idempotency.Guard{worker.DefaultBackend: r.records},
+		Logger:  r.log, Observer: r.workerObserver(),
+	})
+	if err != nil {
+		return exit(exitConfig, err)
+	}
+	r.engine, err = celery.New(celery.Config{
+		Broker: r.stores.broker, Results: r.stores.results, Namespace: r.cfg.Namespace,
+		KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: r.cfg.Redis.ResultsKeyPrefix,
+		Queues: r.cfg.Worker.Queues, Concurrency: r.cfg.Worker.Concurrency, NodeName: r.nodeName(), Instance: r.stores.instance,
+		ResultExpires: r.cfg.Results.Expires, PoisonAfter: r.cfg.Worker.PoisonAfter, Grace: r.cfg.Worker.Grace,
+		AckEarly:   func(task string) bool { return entries[task].AckEarly },
+		Registered: func(task string) bool { _, ok := r.registry.Lookup(task); return ok },
+		AfterPark:  r.chain.Free,
+		Logger:     r.log, Observer: r.metrics.EngineObserver(), Version: Version(),
+	})
+	if err != nil {
+		return exit(exitConfig, err)
+	}
+	if err := r.engine.Probe(ctx); err != nil {
+		return exit(exitConfig, err)
+	}
+	r.chain.SetWaker(r.engine)
+	r.metrics.CollectDepths(r.depths)
+	return nil
+}
+
+func (r *replica) nodeName() string {
+	if r.o.node != "" {
+		return r.o.node
+	}
+	return r.cfg.Worker.Name
+}
+
+func (r *replica) buildScheduler(ctx context.Context) error {
+	state := r.stores.state()
+	if err := state.Check(ctx); err != nil {
+		if errors.Is(err, scheduler.ErrUnsafePolicy) {
+			return exit(exitConfig, err)
+		}
+		return err
+	}
+	client := r.stores.client()
+	for _, q := range r.jobQueues() {
+		if err := client.Bind(ctx, q); err != nil {
+			return err
+		}
+	}
+	var err error
+	r.sched, err = scheduler.New(scheduler.Config{
+		Namespace: r.cfg.Namespace, Jobs: r.jobs, State: state, Publisher: client,
+		ID: r.stores.instance, Name: orDefault(r.nodeName(), celery.DefaultNodeName()), File: r.cfg.Schedule.File,
+		Logger: r.log, Observer: r.schedulerObserver(),
+	})
+	if err != nil {
+		return exit(exitConfig, err)
+	}
+	return nil
+}
+
+func orDefault(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+// jobQueues are the queues that the jobs publish to.
+func (r *replica) jobQueues() []string {
+	seen := map[string]bool{}
+	var queues []string
+	for _, j := range r.jobs {
+		q := orDefault(j.Queue, r.cfg.Worker.Queues[0])
+		if !seen[q] {
+			seen[q] = true
+			queues = append(queues, q)
+		}
+	}
+	return queues
+}
+
+// serve runs the parts until the context ends. The scheduler stops at once,
+// the engine drains, then the guards end what is left.
+func (r *replica) serve(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	if r.sched != nil {
+		g.Go(func() error { return ignoreStop(gctx, r.runScheduler(gctx)) })
+	}
+	if r.engine != nil {
+		g.Go(func() error { return ignoreStop(gctx, r.engine.Run(gctx, r.chain.Run)) })
+	}
+	err := g.Wait()
+	if r.locks != nil {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if cerr := r.locks.Close(closing); cerr != nil {
+			r.log.Warn("locks are left to their TTL", "error", cerr)
+		}
+	}
+	if err == nil {
+		r.log.Info("stopped")
+	}
+	return err
+}
+
+func (r *replica) runScheduler(ctx context.Context) error {
+	if r.o.gate == nil {
+		return r.sched.Run(ctx)
+	}
+	return r.o.gate(ctx, r.sched.Run)
+}
+
+// ignoreStop drops the error of a stop that was asked for.
+func ignoreStop(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

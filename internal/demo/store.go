@@ -1,0 +1,111 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/solobeat/solobeat/internal/redisconn"
+)
+
+// store is the Redis of one demo: an embedded one, or a corner of a real one
+// that is emptied at the end.
+type store struct {
+	url, prefix, namespace string
+	embedded               *miniredis.Miniredis
+	stop                   chan struct{}
+	stopped                chan struct{}
+}
+
+// clockStep is how often the embedded store's keys get older; its TIME is the
+// machine's.
+const clockStep = 10 * time.Millisecond
+
+func openStore(ctx context.Context, url string) (*store, error) {
+	id := randomID()
+	s := &store{url: url, prefix: "solobeat-demo-" + id + ":", namespace: "demo-" + id}
+	if url != "" {
+		return s, s.ping(ctx)
+	}
+	s.embedded = miniredis.NewMiniRedis()
+	if err := s.embedded.StartAddr("127.0.0.1:0"); err != nil {
+		return nil, fmt.Errorf("demo: embedded Redis: %w", err)
+	}
+	s.url = "redis://" + s.embedded.Addr() + "/0"
+	s.stop, s.stopped = make(chan struct{}), make(chan struct{})
+	go s.tick()
+	return s, nil
+}
+
+func randomID() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// tick lets TTLs run: the embedded store does not do so by itself.
+func (s *store) tick() {
+	defer close(s.stopped)
+	t := time.NewTicker(clockStep)
+	defer t.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-t.C:
+			now := time.Now()
+			s.embedded.FastForward(now.Sub(last))
+			last = now
+		}
+	}
+}
+
+func (s *store) client() (*redis.Client, error) {
+	return redisconn.Open(redisconn.Options{URL: s.url, Name: "solobeat-demo"})
+}
+
+func (s *store) ping(ctx context.Context) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("redis %s does not answer: %w", redisconn.MaskURL(s.url), err)
+	}
+	return nil
+}
+
+// close ends the embedded store, or removes every key of the demo from the
+// real one.
+func (s *store) close(ctx context.Context) error {
+	if s.embedded != nil {
+		close(s.stop)
+		<-s.stopped
+		s.embedded.Close()
+		return nil
+	}
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	for _, pattern := range []string{s.prefix + "*", "solobeat:" + s.namespace + "*"} {
+		it := c.Scan(ctx, 0, pattern, 1000).Iterator()
+		for it.Next(ctx) {
+			if err := c.Unlink(ctx, it.Val()).Err(); err != nil {
+				return err
+			}
+		}
+		if err := it.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

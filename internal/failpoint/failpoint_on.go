@@ -1,0 +1,101 @@
+//go:build solobeat_failpoints
+
+// Package failpoint lets test binaries die, stall or shift their clock at
+// named places.
+//
+// SOLOBEAT_FAILPOINTS is a comma-separated list of NAME[@TASK]=ACTION:
+//
+//	kill           SIGKILL to the own process at the first hit
+//	kill:N         … at hit N, counted from 1 per process
+//	kill%N         … at each hit with a chance of 1 in N
+//	stop           SIGSTOP to the own process at the first hit
+//	sleep:D        sleep for a duration at each hit
+//
+// @TASK restricts the place to one task name or task id.
+// SOLOBEAT_CLOCK_OFFSET is a duration that is added to the local wall clock.
+package failpoint
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The names of the places.
+const (
+	AfterTake   = "after-take"   // messages are in unacked, no run has begun
+	InRun       = "in-run"       // lock and record are held, the handler is about to start
+	AfterEffect = "after-effect" // the handler has returned, its record is not completed
+	AfterRecord = "after-record" // the record is completed, the lock is still held
+	BeforeAck   = "before-ack"   // lock and record are done, result and ack are not written
+	AfterClaim  = "after-claim"  // a scheduler has claimed a tick and not noted it yet
+)
+
+type point struct {
+	name, task, action string
+	mu                 sync.Mutex
+	hits               int
+}
+
+var points, offset = load()
+
+func load() ([]*point, time.Duration) {
+	var ps []*point
+	for _, item := range strings.Split(os.Getenv("SOLOBEAT_FAILPOINTS"), ",") {
+		where, action, ok := strings.Cut(strings.TrimSpace(item), "=")
+		if !ok {
+			continue
+		}
+		name, task, _ := strings.Cut(where, "@")
+		ps = append(ps, &point{name: name, task: task, action: action})
+	}
+	d, _ := time.ParseDuration(os.Getenv("SOLOBEAT_CLOCK_OFFSET"))
+	return ps, d
+}
+
+// Hit marks that a place was reached while running the named task: task is a
+// name or an id, or "" where there is none.
+func Hit(name, task string) {
+	for _, p := range points {
+		if p.name == name && (p.task == "" || p.task == task) {
+			p.hit()
+		}
+	}
+}
+
+func (p *point) hit() {
+	p.mu.Lock()
+	p.hits++
+	n := p.hits
+	p.mu.Unlock()
+	switch verb, arg, _ := strings.Cut(p.action, ":"); {
+	case verb == "sleep":
+		d, _ := time.ParseDuration(arg)
+		time.Sleep(d)
+	case verb == "stop" && n == 1:
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	case verb == "kill" && (arg == "" && n == 1 || arg == strconv.Itoa(n)):
+		die(p.name)
+	case strings.HasPrefix(verb, "kill%"):
+		if c, err := strconv.Atoi(strings.TrimPrefix(verb, "kill%")); err == nil && c > 0 && rand.IntN(c) == 0 {
+			die(p.name)
+		}
+	}
+}
+
+func die(name string) {
+	fmt.Fprintf(os.Stderr, "failpoint %s: kill -9 of pid %d\n", name, os.Getpid())
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+// Now is the local wall clock, shifted by SOLOBEAT_CLOCK_OFFSET.
+func Now() time.Time { return time.Now().Add(offset) }
+
+// Enabled reports whether this is a test binary.
+func Enabled() bool { return true }

@@ -1,0 +1,283 @@
+// Package metrics is the one source of Solobeat's metrics: it names every
+// family, bounds every label and fills the observers of the packages that
+// know nothing of Prometheus.
+//
+// Rules that every family keeps: no label named job or instance (Prometheus
+// owns them), none with a host, id, key or date; task names are registered
+// ones, else _unknown; above [MaxJobs] jobs the rest is _other; counters of
+// rare events are born at zero, since increase() cannot see a series that is
+// born at one; an event is counted when it happens, not when its run ends.
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/scheduler"
+)
+
+// MaxJobs is the number of jobs that get series of their own; the rest share
+// the label value _other.
+const MaxJobs = 1000
+
+const (
+	other   = "_other"
+	unknown = "_unknown"
+	none    = "none"
+)
+
+// Lock is one configured lock, by name.
+type Lock struct {
+	// Schedule is the job that has it, "" for a task's lock.
+	Schedule string
+	// Name is the key as configured.
+	Name string
+	// TTL is its time to live.
+	TTL time.Duration
+}
+
+// Config says which names have series of their own.
+type Config struct {
+	// Version is the program's.
+	Version string
+	// Jobs are the schedule's entries.
+	Jobs []*scheduler.Job
+	// Namespace is the deployment's, for default lock names.
+	Namespace string
+	// Locks are the locks of the worker's tasks: entries.
+	Locks []Lock
+	// Tasks are the registered task names, Queues the worker's queues.
+	Tasks, Queues []string
+	// Concurrency is the worker's number of slots; 0 if it has none.
+	Concurrency int
+	// Worker and Scheduler say which roles the process has.
+	Worker, Scheduler bool
+}
+
+// Metrics holds a registry of its own; two in one process do not meet.
+type Metrics struct {
+	reg *prometheus.Registry
+	cfg Config
+
+	mu        sync.Mutex
+	schedules map[string]string // configured name → label value
+	tasks     map[string]bool
+	queues    map[string]bool
+	locks     map[string]string
+	holders   map[lockguard.Labels]int
+
+	families
+}
+
+// New registers every family of the roles and gives rare counters their
+// zeros.
+func New(cfg Config) *Metrics {
+	m := &Metrics{
+		reg: prometheus.NewRegistry(), cfg: cfg,
+		schedules: map[string]string{}, tasks: map[string]bool{}, queues: map[string]bool{}, locks: map[string]string{},
+		holders: map[lockguard.Labels]int{},
+	}
+	m.families = newFamilies(m.reg)
+	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.buildInfo.WithLabelValues(cfg.Version, runtime.Version()).Set(1)
+	for _, t := range cfg.Tasks {
+		m.tasks[t] = true
+	}
+	for _, q := range cfg.Queues {
+		m.queues[q] = true
+	}
+	m.zeroJobs(cfg.Jobs)
+	for _, l := range cfg.Locks {
+		m.zeroLock(l)
+	}
+	if cfg.Worker {
+		m.zeroWorker()
+	}
+	return m
+}
+
+// Registry returns the registry, for tests and for further collectors.
+func (m *Metrics) Registry() *prometheus.Registry { return m.reg }
+
+// Handler serves /metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}
+
+func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
+	for i, j := range jobs {
+		label := j.Name
+		if i >= MaxJobs {
+			label = other
+		}
+		m.schedules[j.Name] = label
+		if i > MaxJobs {
+			continue
+		}
+		if j.Lock != nil {
+			name := j.Lock.Key
+			if name == "" {
+				name = "solobeat:" + m.cfg.Namespace + ":lock:" + j.Name
+			}
+			if i >= MaxJobs {
+				name = other
+			}
+			ttl := j.Lock.TTL
+			if ttl == 0 {
+				ttl = scheduler.DefaultLockTTL
+			}
+			m.zeroLock(Lock{Schedule: label, Name: name, TTL: ttl})
+		}
+		for _, d := range recordDecisions {
+			m.recordDecisions.WithLabelValues(label, string(d))
+		}
+		for _, at := range []string{"tick", "lock", "record"} {
+			m.stoodAside.WithLabelValues(label, at)
+		}
+		if m.cfg.Scheduler {
+			for _, o := range tickOutcomes {
+				m.ticks.WithLabelValues(label, string(o))
+			}
+			m.info.WithLabelValues(label, j.Task, queueOr(j.Queue)).Set(1)
+			m.staleSeconds.WithLabelValues(label)
+		}
+	}
+}
+
+func queueOr(q string) string {
+	if q == "" {
+		return "celery"
+	}
+	return q
+}
+
+func (m *Metrics) zeroLock(l Lock) {
+	if len(m.locks) >= 2*MaxJobs {
+		l.Name = other
+	}
+	m.locks[l.Name] = l.Name
+	schedule := scheduleOr(l.Schedule)
+	if l.TTL > 0 {
+		m.lockTTL.WithLabelValues(l.Name).Set(l.TTL.Seconds())
+	}
+	m.lockOutlived.WithLabelValues(schedule, l.Name)
+	m.lockExpired.WithLabelValues(schedule, l.Name)
+	m.fenced.WithLabelValues(schedule, l.Name)
+	for _, r := range lockguard.Reasons() {
+		m.lockLost.WithLabelValues(schedule, l.Name, string(r))
+	}
+	for _, r := range renewOutcomes {
+		m.lockRenewals.WithLabelValues(l.Name, "redis", string(r))
+	}
+	for _, r := range acquireResults {
+		m.lockAcquire.WithLabelValues(l.Name, schedule, "redis", r)
+	}
+	m.lockHolders.WithLabelValues(l.Name)
+}
+
+func scheduleOr(s string) string {
+	if s == "" {
+		return none
+	}
+	return s
+}
+
+func (m *Metrics) zeroWorker() {
+	m.concurrency.Set(float64(m.cfg.Concurrency))
+	for _, t := range append([]string{unknown}, m.cfg.Tasks...) {
+		for _, q := range m.cfg.Queues {
+			for _, o := range []string{"succeeded", "failed"} {
+				m.processed.WithLabelValues(t, q, "celery", o)
+			}
+		}
+	}
+	for _, q := range m.cfg.Queues {
+		m.inProgress.WithLabelValues(q)
+		m.overdue.WithLabelValues(q)
+		m.deadLettered.WithLabelValues(q)
+	}
+	for _, c := range []lazyCounter{m.takenOver, m.buried, m.lateCommits, m.suspects, m.reconnects} {
+		c.Add(0)
+	}
+}
+
+// schedule bounds the label: a configured job's name, none for no job, else
+// _other. A message's guard may name any job.
+func (m *Metrics) schedule(name string) string {
+	if name == "" {
+		return none
+	}
+	if label, ok := m.schedules[name]; ok {
+		return label
+	}
+	return m.learn(m.schedules, name)
+}
+
+// lock bounds the label as schedule does.
+func (m *Metrics) lock(name string) string {
+	if name == "" {
+		return none
+	}
+	return m.learn(m.locks, name)
+}
+
+// learn gives a name that is not configured here a series of its own while
+// there is room: a worker without the schedule file still runs its jobs.
+func (m *Metrics) learn(known map[string]string, name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if label, ok := known[name]; ok {
+		return label
+	}
+	if len(known) >= MaxJobs {
+		return other
+	}
+	known[name] = name
+	return name
+}
+
+func (m *Metrics) task(name string) string {
+	if m.tasks[name] {
+		return name
+	}
+	return unknown
+}
+
+func (m *Metrics) queue(name string) string {
+	if m.queues[name] {
+		return name
+	}
+	return other
+}
+
+// Up notes whether the store of a role (broker, locks, records, results)
+// answered its last probe.
+func (m *Metrics) Up(role string, up bool) {
+	v := 0.0
+	if up {
+		v = 1
+	}
+	m.brokerUp.WithLabelValues(role).Set(v)
+}
+
+// QueueDepth is the number of messages of one queue by state.
+type QueueDepth struct {
+	Queue string
+	// Pending waits in the lists of all priorities, Unacked is being worked
+	// on, Scheduled is parked, Dead is in the dead letters.
+	Pending, Unacked, Scheduled, Dead int64
+}
+
+// CollectDepths exports what read returns, cached for some seconds. While
+// read fails the series are absent: a frozen queue length is worse than none.
+func (m *Metrics) CollectDepths(read func(context.Context) ([]QueueDepth, error)) {
+	m.reg.MustRegister(&depthCollector{read: read})
+}

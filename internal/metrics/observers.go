@@ -1,0 +1,243 @@
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/solobeat/solobeat/idempotency"
+	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery"
+	"github.com/solobeat/solobeat/tasks/worker"
+)
+
+// LockObserver counts what lock guards report.
+func (m *Metrics) LockObserver() lockguard.Observer {
+	acquire := func(l lockguard.Labels, backend, result string) {
+		m.lockAcquire.WithLabelValues(m.lock(l.Lock), m.schedule(l.Schedule), backend, result).Inc()
+	}
+	return lockguard.Observer{
+		Acquired: func(l lockguard.Labels, backend string, wait time.Duration) {
+			acquire(l, backend, "acquired")
+			m.lockWait.WithLabelValues(m.lock(l.Lock), backend).Observe(wait.Seconds())
+		},
+		Busy:             func(l lockguard.Labels, backend string) { acquire(l, backend, "busy") },
+		AcquireError:     func(l lockguard.Labels, backend string, _ error) { acquire(l, backend, "error") },
+		AcquireCancelled: func(l lockguard.Labels, backend string) { acquire(l, backend, "cancelled") },
+		Renewed: func(l lockguard.Labels, backend string, outcome lockguard.RenewOutcome, rtt time.Duration) {
+			m.lockRenewals.WithLabelValues(m.lock(l.Lock), backend, string(outcome)).Inc()
+			m.lockRenewal.WithLabelValues(backend).Observe(rtt.Seconds())
+		},
+		Lost: func(l lockguard.Labels, reason lockguard.Reason) {
+			m.lockLost.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock), string(reason)).Inc()
+		},
+		ExpiredWhileHeld: func(l lockguard.Labels) {
+			m.lockExpired.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Inc()
+		},
+		Outlived: func(l lockguard.Labels) {
+			m.lockOutlived.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Inc()
+		},
+		Released: func(l lockguard.Labels, backend string, result lockguard.Release) {
+			m.lockRelease.WithLabelValues(m.lock(l.Lock), backend, string(result)).Inc()
+		},
+		HeldStart: m.heldStart,
+		HeldEnd: func(l lockguard.Labels, held time.Duration, ratio float64) {
+			m.heldEnd(l)
+			m.lockHeld.WithLabelValues(m.lock(l.Lock)).Observe(held.Seconds())
+			m.lockRatio.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Observe(ratio)
+		},
+		Fence:  func(l lockguard.Labels, f lockguard.Fence) { m.fence.WithLabelValues(m.lock(l.Lock)).Set(float64(f)) },
+		Fenced: func(l lockguard.Labels) { m.fenced.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Inc() },
+	}
+}
+
+func (m *Metrics) heldStart(l lockguard.Labels, since time.Time) {
+	name := m.lock(l.Lock)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.holders[lockguard.Labels{Lock: name}]++
+	m.lockHolders.WithLabelValues(name).Inc()
+	m.lockHoldStart.WithLabelValues(name).Set(float64(since.UnixMilli()) / 1000)
+}
+
+func (m *Metrics) heldEnd(l lockguard.Labels) {
+	name := m.lock(l.Lock)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := lockguard.Labels{Lock: name}
+	m.holders[key]--
+	m.lockHolders.WithLabelValues(name).Dec()
+	if m.holders[key] <= 0 {
+		delete(m.holders, key)
+		m.lockHoldStart.DeleteLabelValues(name)
+	}
+}
+
+// RecordObserver counts what record guards report.
+func (m *Metrics) RecordObserver() idempotency.Observer {
+	return idempotency.Observer{
+		Decision: func(l idempotency.Labels, d idempotency.Decision) {
+			m.recordDecisions.WithLabelValues(m.schedule(l.Schedule), string(d)).Inc()
+		},
+		Operation: func(store string, op idempotency.Operation, ok bool, took time.Duration) {
+			result := "ok"
+			if !ok {
+				result = "error"
+			}
+			m.recordOperations.WithLabelValues(store, string(op), result).Inc()
+			m.recordDuration.WithLabelValues(store, string(op)).Observe(took.Seconds())
+		},
+		Lost: func(l idempotency.Labels) { m.recordLost.WithLabelValues(m.schedule(l.Schedule)).Inc() },
+		Stale: func(l idempotency.Labels, op idempotency.Operation) {
+			m.recordStale.WithLabelValues(m.schedule(l.Schedule), string(op)).Inc()
+		},
+	}
+}
+
+// SchedulerObserver counts what the scheduler reports.
+func (m *Metrics) SchedulerObserver() scheduler.Observer {
+	seconds := func(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+	return scheduler.Observer{
+		Tick: func(s string, outcome scheduler.TickOutcome, n int) {
+			m.ticks.WithLabelValues(m.schedule(s), string(outcome)).Add(float64(n))
+		},
+		Lag:       func(s string, lag time.Duration) { m.lag.WithLabelValues(m.schedule(s)).Observe(max(0, lag.Seconds())) },
+		Next:      func(s string, tick time.Time) { m.setTime(m.nextTick, s, tick) },
+		LastDue:   func(s string, tick time.Time) { m.setTime(m.lastDue, s, tick) },
+		Heartbeat: func(at time.Time) { m.heartbeat.Set(seconds(at)) },
+		StandAside: func(s string) {
+			m.stoodAside.WithLabelValues(m.schedule(s), "tick").Inc()
+		},
+		Quarantined: func(s string, err error) {
+			v := 0.0
+			if err != nil {
+				v = 1
+			}
+			m.quarantined.WithLabelValues(m.schedule(s)).Set(v)
+		},
+		StaleFor: func(s string, d time.Duration) { m.staleSeconds.WithLabelValues(m.schedule(s)).Set(d.Seconds()) },
+	}
+}
+
+// setTime sets a per-job instant; jobs that share _other have none, since
+// one value for many jobs would say nothing.
+func (m *Metrics) setTime(g *prometheus.GaugeVec, schedule string, t time.Time) {
+	label := m.schedule(schedule)
+	switch {
+	case label == other:
+	case t.IsZero():
+		g.DeleteLabelValues(label)
+	default:
+		g.WithLabelValues(label).Set(float64(t.UnixMilli()) / 1000)
+	}
+}
+
+// WorkerObserver counts what the chain reports.
+func (m *Metrics) WorkerObserver() worker.Observer {
+	return worker.Observer{
+		Started: func(r worker.Run) {
+			m.inProgress.WithLabelValues(m.queue(r.Task.Queue)).Inc()
+			if !r.Task.ETA.IsZero() {
+				m.wait.WithLabelValues(m.task(r.Task.Name), m.queue(r.Task.Queue)).Observe(max(0, r.Waited.Seconds()))
+			}
+		},
+		Finished: func(r worker.Run, out tasks.Outcome) {
+			task, queue := m.task(r.Task.Name), m.queue(r.Task.Queue)
+			if r.Executed {
+				m.inProgress.WithLabelValues(queue).Dec()
+				m.runtime.WithLabelValues(task, queue).Observe(r.Took.Seconds())
+			}
+			if out.Kind == tasks.Failed {
+				m.failures.WithLabelValues(task, out.Reason).Inc()
+			}
+			if out.Kind == tasks.Retried {
+				m.retries.WithLabelValues(task, queue).Inc()
+			}
+		},
+		StoodAside: func(s, at string) { m.stoodAside.WithLabelValues(m.schedule(s), at).Inc() },
+		Overdue: func(r worker.Run, ended bool) {
+			if ended {
+				m.overdue.WithLabelValues(m.queue(r.Task.Queue)).Dec()
+			} else {
+				m.overdue.WithLabelValues(m.queue(r.Task.Queue)).Inc()
+			}
+		},
+	}
+}
+
+// EngineObserver counts what the Celery engine reports.
+func (m *Metrics) EngineObserver() celery.Observer {
+	return celery.Observer{
+		Finished: func(f celery.Finished) {
+			outcome := f.Outcome.String()
+			if f.Outcome == tasks.Succeeded && f.Reason == "skipped" {
+				outcome = "skipped"
+			}
+			m.processed.WithLabelValues(m.task(f.Task), m.queue(f.Queue), celery.EngineName, outcome).Inc()
+			if f.Outcome == tasks.Failed && !f.Ran {
+				m.failures.WithLabelValues(m.task(f.Task), f.Reason).Inc()
+			}
+		},
+		DeadLettered: func(queue, _ string) { m.deadLettered.WithLabelValues(m.queue(queue)).Inc() },
+		TakenOver:    func(n int) { m.takenOver.Add(float64(n)) },
+		Buried:       func() { m.buried.Add(1) },
+		LateCommit:   func(_, _ string) { m.lateCommits.Add(1) },
+		Parked:       func(queue, reason string) { m.parked.WithLabelValues(m.queue(queue), reason).Inc() },
+		Suspect:      func(string) { m.suspects.Add(1) },
+		BrokerUp:     func(up bool) { m.Up("broker", up) },
+		Reconnect:    func() { m.reconnects.Add(1) },
+	}
+}
+
+const (
+	depthCache   = 3 * time.Second
+	depthTimeout = 2 * time.Second
+)
+
+var depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities.", []string{"queue", "state"}, nil)
+
+// depthCollector reads the depths at a scrape, at most every depthCache.
+type depthCollector struct {
+	read func(context.Context) ([]QueueDepth, error)
+
+	mu   sync.Mutex
+	at   time.Time
+	last []QueueDepth
+	busy bool
+}
+
+// Describe implements prometheus.Collector.
+func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) { ch <- depthDesc }
+
+// Collect implements prometheus.Collector.
+func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, d := range c.depths() {
+		for state, n := range map[string]int64{"pending": d.Pending, "unacked": d.Unacked, "scheduled": d.Scheduled, "dead": d.Dead} {
+			ch <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(n), d.Queue, state)
+		}
+	}
+}
+
+func (c *depthCollector) depths() []QueueDepth {
+	c.mu.Lock()
+	if c.busy || time.Since(c.at) < depthCache {
+		defer c.mu.Unlock()
+		return c.last
+	}
+	c.busy = true
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), depthTimeout)
+	defer cancel()
+	depths, err := c.read(ctx)
+	if err != nil {
+		depths = nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.at, c.busy = depths, time.Now(), false
+	return depths
+}

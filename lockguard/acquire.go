@@ -1,0 +1,237 @@
+package lockguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/solobeat/solobeat/internal/lease"
+)
+
+const (
+	// lookAgain is how often a waiter looks without being told: others, such
+	// as redis-py, release without a word.
+	lookAgain = time.Second
+	// firstBackoff doubles to lookAgain while the store is out of reach.
+	firstBackoff = 100 * time.Millisecond
+)
+
+// TryAcquire tries once; see Acquire.
+func (g *Guard) TryAcquire(ctx context.Context, key string, opts ...Option) (*Handle, error) {
+	s, err := g.settings(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	return g.try(ctx, key, s, time.Now())
+}
+
+// Acquire takes the lock, waiting up to WithWait while it is busy or the store is
+// out of reach. The handle must be released. Errors: *BusyError, ErrTooSlow,
+// ErrStoreUnavailable, ErrForeignKey, ErrConfig, ErrClosed, and the context's
+// own, joined with what was in the way.
+func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Handle, error) {
+	s, err := g.settings(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	w := waiter{g: g, ctx: ctx, key: key, asked: time.Now(), backoff: firstBackoff}
+	defer w.end()
+	var reason error // of the last try, told along when the context ends
+	for {
+		h, err := g.try(ctx, key, s, w.asked)
+		switch {
+		case err == nil:
+			return h, nil
+		case ctx.Err() != nil && reason != nil:
+			return nil, fmt.Errorf("%w (%w)", ctxError(ctx, key), reason)
+		case !worthWaiting(err):
+			return nil, err
+		}
+		reason = err
+		left := s.wait - time.Since(w.asked)
+		if left <= 0 {
+			return nil, err
+		}
+		if err := w.wait(left, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func worthWaiting(err error) bool {
+	return errors.Is(err, ErrBusy) || errors.Is(err, ErrStoreUnavailable) || errors.Is(err, ErrTooSlow)
+}
+
+// waiter is one Acquire that waits.
+type waiter struct {
+	g       *Guard
+	ctx     context.Context
+	key     string
+	asked   time.Time
+	backoff time.Duration
+	wake    <-chan struct{}
+	unwake  func()
+}
+
+func (w *waiter) end() {
+	if w.unwake != nil {
+		w.unwake()
+	}
+}
+
+// wait returns nil when it is time to try again.
+func (w *waiter) wait(left time.Duration, reason error) error {
+	var pause time.Duration
+	var freed <-chan struct{}
+	var busy *BusyError
+	if errors.As(reason, &busy) {
+		freed = w.g.freed(w.key)
+		if freed == nil && w.subscribe(left) {
+			return nil // it may have been released before we listened
+		}
+		pause = lookAgain
+		if r := busy.RetryAfter; r > 0 {
+			pause = min(pause, r+time.Millisecond)
+		}
+	} else {
+		pause = w.backoff
+		w.backoff = min(2*w.backoff, lookAgain)
+	}
+	timer := time.NewTimer(min(pause, left))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-freed:
+	case <-w.wake:
+	case <-w.g.closing:
+		return ErrClosed
+	case <-w.ctx.Done():
+		return fmt.Errorf("%w (%w)", ctxError(w.ctx, w.key), reason)
+	}
+	return nil
+}
+
+// subscribe reports whether it has just begun to listen.
+func (w *waiter) subscribe(left time.Duration) bool {
+	if w.g.waker == nil || w.wake != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, min(left, lookAgain))
+	defer cancel()
+	wake, unwake, err := w.g.waker.Wake(ctx, w.key)
+	if err != nil {
+		return false // then it looks each second
+	}
+	w.wake, w.unwake = wake, unwake
+	return true
+}
+
+// try makes one attempt, with a token of its own.
+func (g *Guard) try(ctx context.Context, key string, s settings, asked time.Time) (*Handle, error) {
+	h, err := g.attempt(ctx, key, s)
+	switch {
+	case err == nil:
+		h.begin(time.Since(asked))
+		return h, nil
+	case errors.Is(err, ErrBusy):
+		if f := g.obs.Busy; f != nil {
+			f(s.labels, g.backend.Name())
+		}
+	case errors.Is(err, ErrClosed) || ctx.Err() != nil:
+		if f := g.obs.AcquireCancelled; f != nil {
+			f(s.labels, g.backend.Name())
+		}
+	default:
+		if f := g.obs.AcquireError; f != nil {
+			f(s.labels, g.backend.Name(), err)
+		}
+	}
+	return nil, err
+}
+
+func (g *Guard) attempt(ctx context.Context, key string, s settings) (*Handle, error) {
+	if ctx.Err() != nil {
+		return nil, ctxError(ctx, key)
+	}
+	l, err := g.enter(key)
+	if err != nil {
+		return nil, err
+	}
+	h := &Handle{g: g, set: s, local: l, ref: Ref{Key: key, Token: randomHex()}}
+	// Registered before the request is sent, so that no end of the request
+	// can come before its entry.
+	h.entry, err = g.keeper.Add(context.WithValue(ctx, handleKey{}, h), Renewal{Ref: h.ref, TTL: s.ttl}, s.spec(h))
+	if err != nil {
+		g.leave(key, l)
+		return nil, closedOr(err)
+	}
+	grant, err := g.ask(ctx, h)
+	if err == nil {
+		h.fence = grant.Fence
+		h.since = time.Now()
+		if h.entry.Confirm() {
+			g.mu.Lock()
+			l.handle = h
+			g.mu.Unlock()
+			return h, nil
+		}
+		err = fmt.Errorf("%w: %s", ErrTooSlow, key)
+	}
+	h.entry.Remove()
+	if !definite(err) || errors.Is(err, ErrClosed) {
+		g.cleanup(ctx, h.ref, s.labels)
+	}
+	g.leave(key, l)
+	return nil, err
+}
+
+// ask sends the attempt, and once more with the same token if the answer may
+// have been lost.
+func (g *Guard) ask(ctx context.Context, h *Handle) (Grant, error) {
+	validity := h.set.ttl - lease.Margin(h.set.ttl)
+	began := time.Now()
+	sendCtx, cancel := context.WithTimeout(h.entry.Context(), min(validity, attemptTimeout))
+	defer cancel()
+	a := Attempt{
+		Key: h.ref.Key, Token: h.ref.Token, TTL: h.set.ttl, MaxHold: h.set.maxHold,
+		TaskID: h.set.taskID, Instance: g.instance, FenceBase: h.set.fenceBase,
+	}
+	if g.isClosed() { // closed between enter and Add: CancelAll has not seen it
+		return Grant{}, ErrClosed
+	}
+	var grant Grant
+	var err error
+	for range 2 {
+		h.entry.Sending()
+		grant, err = g.backend.TryAcquire(sendCtx, a)
+		if err == nil || definite(err) {
+			return grant, err
+		}
+		if sendCtx.Err() != nil {
+			break
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return Grant{}, fmt.Errorf("%w (%w)", ctxError(ctx, a.Key), err)
+	case g.isClosed():
+		return Grant{}, ErrClosed
+	case time.Since(began) >= validity:
+		return Grant{}, fmt.Errorf("%w: %s: %w", ErrTooSlow, a.Key, err)
+	}
+	return Grant{}, fmt.Errorf("%w: acquire %s: %w", ErrStoreUnavailable, a.Key, err)
+}
+
+func (g *Guard) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
+}
+
+func closedOr(err error) error {
+	if errors.Is(err, lease.ErrClosed) {
+		return ErrClosed
+	}
+	return fmt.Errorf("%w: %w", ErrConfig, err)
+}

@@ -1,0 +1,286 @@
+package lockguard
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/solobeat/solobeat/internal/lease"
+)
+
+// The timeouts of requests to the store. No request waits longer than its
+// answer could be of use.
+const (
+	attemptTimeout = 5 * time.Second
+	releaseTimeout = 2 * time.Second
+	cleanupTimeout = time.Second
+)
+
+// Config is what a Guard is made of.
+type Config struct {
+	// Backend is the store; required.
+	Backend Backend
+	// Instance is told to who asks for a holder; "" takes a random one.
+	Instance string
+	// Logger gets losses and what needs attention; nil discards.
+	Logger *slog.Logger
+	// Observer is told what happens; the zero value discards.
+	Observer Observer
+}
+
+// Guard takes locks of one back end. One per process and back end is enough: it
+// owns the watchdog that renews them all. Close it.
+type Guard struct {
+	backend  Backend
+	waker    Waker // nil: the back end has none
+	instance string
+	log      *slog.Logger
+	obs      Observer
+	keeper   *lease.Keeper[Renewal]
+	warned   sync.Map // Labels whose numbers were warned about
+
+	mu      sync.Mutex
+	closed  bool
+	closing chan struct{}
+	local   map[string]*local
+	active  int           // attempts, handles and cleanups that are not over
+	idle    chan struct{} // closed when the guard is closed and active is 0
+}
+
+// local is a key that this process holds, or asks for.
+type local struct {
+	handle *Handle // nil while it is asked for
+	freed  chan struct{}
+}
+
+// New makes a Guard. It does no I/O: a store that is down is met by the first
+// acquire. See [Guard.Probe].
+func New(c Config) (*Guard, error) {
+	if c.Backend == nil {
+		return nil, fmt.Errorf("%w: Backend is nil", ErrConfig)
+	}
+	g := &Guard{
+		backend: c.Backend, instance: c.Instance, log: c.Logger, obs: c.Observer,
+		closing: make(chan struct{}), local: map[string]*local{}, idle: make(chan struct{}),
+	}
+	g.waker, _ = c.Backend.(Waker)
+	if g.instance == "" {
+		g.instance = randomHex()
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	g.keeper = lease.NewKeeper(g.renew, lease.Options{})
+	return g, nil
+}
+
+// Probe asks the back end for its abilities and logs its warnings. Call it once
+// at the start, if the store is expected to be up.
+func (g *Guard) Probe(ctx context.Context) (Caps, error) {
+	caps, err := g.backend.Probe(ctx)
+	if err != nil {
+		return Caps{}, fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+	}
+	for _, w := range caps.Warnings {
+		g.log.Warn(w, "backend", g.backend.Name())
+	}
+	return caps, nil
+}
+
+// Do runs fn under the lock and releases it afterwards, also if fn panics. The
+// context of fn ends, with a cause, when the lock is lost or its max hold has
+// passed. By default Do tries once and returns a *BusyError; see WithWait.
+//
+// What fn returns goes first: nil stays nil even if the lock was lost meanwhile,
+// since the work is done; an error is joined with the cause of a loss.
+func (g *Guard) Do(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) (err error) {
+	h, err := g.Acquire(ctx, key, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cause := h.Check()
+		_, relErr := h.Release(ctx)
+		err = joined(err, cause, relErr)
+	}()
+	return fn(h.Context())
+}
+
+// joined adds to the error of a function what happened to its lock.
+func joined(err, cause, relErr error) error {
+	if err == nil {
+		return nil
+	}
+	if cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	if relErr != nil {
+		err = fmt.Errorf("%w (and %w)", err, relErr)
+	}
+	return err
+}
+
+// Inspect tells who holds the lock.
+func (g *Guard) Inspect(ctx context.Context, key string) (Holder, error) {
+	holder, err := g.backend.Read(ctx, key)
+	switch {
+	case err == nil:
+		return holder, nil
+	case definite(err):
+		return Holder{}, err
+	case ctx.Err() != nil:
+		return Holder{}, ctxError(ctx, key)
+	}
+	return Holder{}, fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+}
+
+// Close refuses new acquires, cancels all contexts with ErrClosed and waits for
+// the functions to end and release. A lock whose function still runs is not
+// released: when ctx ends first, Close stops renewing and leaves such locks to
+// their TTL.
+func (g *Guard) Close(ctx context.Context) error {
+	g.mu.Lock()
+	if !g.closed {
+		g.closed = true
+		close(g.closing)
+		if g.active == 0 {
+			close(g.idle)
+		}
+	}
+	g.mu.Unlock()
+	g.keeper.CancelAll(ErrClosed)
+	defer g.keeper.Close()
+	select {
+	case <-g.idle:
+		return nil
+	case <-ctx.Done():
+		g.mu.Lock()
+		n := g.active
+		g.mu.Unlock()
+		return fmt.Errorf("lockguard: close: %d holds or requests are not over: %w", n, context.Cause(ctx))
+	}
+}
+
+// enter claims the key inside this process.
+func (g *Guard) enter(key string) (*local, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, ErrClosed
+	}
+	if l, ok := g.local[key]; ok {
+		return nil, l.busy(g, key)
+	}
+	l := &local{freed: make(chan struct{})}
+	g.local[key] = l
+	g.active++
+	return l, nil
+}
+
+func (l *local) busy(g *Guard, key string) error {
+	b := &BusyError{Holder: Holder{Key: key, Held: true, Instance: g.instance}}
+	if h := l.handle; h != nil {
+		b.Holder.TaskID, b.Holder.Fence, b.Holder.Since = h.set.taskID, h.fence, h.since
+		if left := h.entry.Remaining(); left > 0 {
+			b.Holder.Left = left + lease.Margin(h.set.ttl)
+		}
+		b.RetryAfter = b.Holder.Left
+	}
+	return b
+}
+
+// leave frees the key inside this process.
+func (g *Guard) leave(key string, l *local) {
+	g.mu.Lock()
+	if g.local[key] == l {
+		delete(g.local, key)
+	}
+	close(l.freed)
+	g.mu.Unlock()
+	g.done()
+}
+
+// freed returns the channel that is closed when this process frees the key, nil
+// if it does not hold it.
+func (g *Guard) freed(key string) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l, ok := g.local[key]; ok {
+		return l.freed
+	}
+	return nil
+}
+
+func (g *Guard) done() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.active--
+	if g.active == 0 && g.closed {
+		close(g.idle)
+	}
+}
+
+// cleanup releases by token, in the background, what an attempt may have got
+// without knowing it. The context is the attempt's, which may be over.
+func (g *Guard) cleanup(ctx context.Context, ref Ref, l Labels) {
+	g.mu.Lock()
+	g.active++ // the attempt still counts, so the guard is not idle here
+	g.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	go func() {
+		defer g.done()
+		defer cancel()
+		result, err := g.backend.Release(ctx, ref)
+		if err != nil {
+			result = ReleaseUnknown
+			g.log.Warn("release after a failed acquire failed; the lock runs out by itself", "key", ref.Key, "error", err)
+		}
+		if f := g.obs.Cleanup; f != nil {
+			f(l, g.backend.Name(), result)
+		}
+	}()
+}
+
+// renew is the watchdog's call.
+func (g *Guard) renew(ctx context.Context, rs []Renewal) []lease.Result {
+	answers := g.backend.Renew(ctx, rs)
+	results := make([]lease.Result, len(rs))
+	for i := range results {
+		switch {
+		case i >= len(answers):
+			results[i] = lease.Result{Err: errors.New("lockguard: back end gave no answer")}
+		case answers[i].State == Renewed:
+			results[i] = lease.Result{State: lease.Renewed}
+		case answers[i].State == RenewLost:
+			results[i] = lease.Result{State: lease.Lost, Reason: lease.Reason(answers[i].Reason)}
+		default:
+			results[i] = lease.Result{Err: answers[i].Err}
+		}
+	}
+	return results
+}
+
+// definite reports whether the store has answered, so that nothing is held.
+func definite(err error) bool {
+	return errors.Is(err, ErrBusy) || errors.Is(err, ErrForeignKey) || errors.Is(err, ErrConfig) || errors.Is(err, ErrClosed)
+}
+
+// ctxError is the caller's own context error, with its cause.
+func ctxError(ctx context.Context, key string) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return fmt.Errorf("lockguard: %s: %w", key, cause)
+	}
+	return fmt.Errorf("lockguard: %s: %w: %w", key, err, cause)
+}
+
+func randomHex() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,244 @@
+package lockguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/solobeat/solobeat/internal/lease"
+)
+
+type handleKey struct{}
+
+// FromContext returns the handle of the lock under which the code runs, the
+// innermost if there are several.
+func FromContext(ctx context.Context) (*Handle, bool) {
+	h, ok := ctx.Value(handleKey{}).(*Handle)
+	return h, ok
+}
+
+// Handle is one hold of a lock. Its methods may be called from any goroutine.
+type Handle struct {
+	g     *Guard
+	set   settings
+	local *local
+	ref   Ref
+	entry *lease.Entry[Renewal]
+	fence Fence     // set before the handle is given out
+	since time.Time // likewise
+
+	release sync.Mutex // one Release at a time
+
+	mu     sync.Mutex
+	reason Reason  // of the loss, "" if none
+	begun  bool    // HeldStart was told
+	ended  bool    // the hold is over, by release or by loss
+	left   bool    // the key was left inside the process
+	result Release // "" until the answer is definite
+}
+
+// Context is a child of the context given to Acquire, and carries the handle. It
+// ends when the lock is lost (cause: *LostError), when max hold has passed
+// (ErrMaxHold), when the guard is closed (ErrClosed) and by Release (ErrNotHeld).
+func (h *Handle) Context() context.Context { return h.entry.Context() }
+
+// Check returns nil while the lock can be trusted, else *LostError, ErrMaxHold
+// or ErrNotHeld. It looks at both clocks and does no I/O: call it before each
+// side effect.
+func (h *Handle) Check() error { return h.entry.Check() }
+
+// Verify asks the store whether the lock is still ours, and renews it by that.
+// Besides the errors of Check it returns ErrStoreUnavailable, after which the
+// lock is what it was.
+func (h *Handle) Verify(ctx context.Context) error {
+	err := h.entry.Renew(ctx)
+	var lost *LostError
+	switch {
+	case err == nil, errors.As(err, &lost), errors.Is(err, ErrMaxHold), errors.Is(err, ErrNotHeld):
+		return err
+	case ctx.Err() != nil:
+		return ctxError(ctx, h.ref.Key)
+	}
+	return fmt.Errorf("%w: verify %s: %w", ErrStoreUnavailable, h.ref.Key, err)
+}
+
+// Remaining is the validity left, margin taken off; 0 when there is none.
+func (h *Handle) Remaining() time.Duration { return h.entry.Remaining() }
+
+// Deadline is the instant at which the validity ends unless the lock is renewed
+// before. False: it is not held.
+func (h *Handle) Deadline() (time.Time, bool) { return h.entry.Deadline() }
+
+// Changed is closed at the next move of the deadline. Ask for it before
+// Deadline, then no move is missed. The end of the hold is not a move.
+func (h *Handle) Changed() <-chan struct{} { return h.entry.Changed() }
+
+// Fence is the number of this grant. False: the back end has none.
+func (h *Handle) Fence() (Fence, bool) { return h.fence, h.fence != 0 }
+
+// Key is the lock's key.
+func (h *Handle) Key() string { return h.ref.Key }
+
+// Since is the local time of the grant.
+func (h *Handle) Since() time.Time { return h.since }
+
+// Renewals is the number of confirmed renewals.
+func (h *Handle) Renewals() int { return h.entry.Renewals() }
+
+// NoteFenced tells the Observer that a resource has refused the handle's fence.
+// lockredis.SetFenced does it by itself.
+func (h *Handle) NoteFenced() {
+	if f := h.g.obs.Fenced; f != nil {
+		f(h.set.labels)
+	}
+}
+
+// Release gives the lock back, by token, and ends the handle's context. It may be
+// called again: after a definite answer it returns the same, after an error it
+// tries again. It is sent on a context of its own (2 s), so it works also when
+// ctx has ended; of ctx only the values are used. Where the store has said before
+// that the lock is not ours, nothing is sent.
+func (h *Handle) Release(ctx context.Context) (Release, error) {
+	h.release.Lock()
+	defer h.release.Unlock()
+	result, reason := h.end()
+	if result != "" {
+		return result, nil
+	}
+	result, err := NotHeld, error(nil)
+	if !lease.Reason(reason).Certain() {
+		result, err = h.send(ctx)
+	}
+	h.mu.Lock()
+	if err == nil {
+		h.result = result
+	}
+	leave := !h.left
+	h.left = true
+	h.mu.Unlock()
+	if f := h.g.obs.Released; f != nil {
+		f(h.set.labels, h.g.backend.Name(), result)
+	}
+	if leave {
+		h.g.leave(h.ref.Key, h.local)
+	}
+	return result, err
+}
+
+// end takes the lock out of the watchdog's hands: after it no renewal is sent.
+func (h *Handle) end() (Release, Reason) {
+	h.entry.Remove()
+	h.heldEnd()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.result, h.reason
+}
+
+// send asks the store to release, twice if the first answer may have been lost.
+// What our own second request does not find is unknown, not stolen.
+func (h *Handle) send(ctx context.Context) (Release, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	result, err := h.g.backend.Release(ctx, h.ref)
+	if err != nil && ctx.Err() == nil {
+		result, err = h.g.backend.Release(ctx, h.ref)
+		if err == nil && result == NotHeld {
+			result = ReleaseUnknown
+		}
+	}
+	if err != nil {
+		h.g.log.Warn("release failed; the lock runs out by itself", "key", h.ref.Key, "error", err)
+		return ReleaseUnknown, fmt.Errorf("%w: release %s: %w", ErrStoreUnavailable, h.ref.Key, err)
+	}
+	return result, nil
+}
+
+// begin tells the Observer of the grant.
+func (h *Handle) begin(wait time.Duration) {
+	o, l := h.g.obs, h.set.labels
+	if o.Acquired != nil {
+		o.Acquired(l, h.g.backend.Name(), wait)
+	}
+	if o.Fence != nil && h.fence != 0 {
+		o.Fence(l, h.fence)
+	}
+	// Under the mutex, so that a loss at the same moment cannot tell the end
+	// before the start.
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return
+	}
+	h.begun = true
+	if o.HeldStart != nil {
+		o.HeldStart(l, h.since)
+	}
+}
+
+func (h *Handle) heldEnd() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return
+	}
+	h.ended = true
+	if f := h.g.obs.HeldEnd; f != nil && h.begun {
+		d := time.Since(h.since)
+		f(h.set.labels, d, float64(d)/float64(h.set.ttl))
+	}
+}
+
+func (h *Handle) lostCause(r lease.Reason, at time.Time) error {
+	return &LostError{Key: h.ref.Key, Reason: Reason(r), Fence: h.fence, At: at}
+}
+
+func (h *Handle) onLost(r lease.Reason) {
+	h.mu.Lock()
+	h.reason = Reason(r)
+	h.mu.Unlock()
+	h.g.log.Error("lock was lost while its function runs", "key", h.ref.Key, "reason", string(r),
+		"task_id", h.set.taskID, "fence", uint64(h.fence))
+	if f := h.g.obs.Lost; f != nil {
+		f(h.set.labels, Reason(r))
+	}
+	h.heldEnd()
+}
+
+func (h *Handle) onRenew(r lease.Result, rtt time.Duration) {
+	outcome := RenewFailed
+	switch r.State {
+	case lease.Renewed:
+		outcome = RenewOK
+	case lease.Lost:
+		outcome = RenewRejected
+	default:
+		h.g.log.Warn("renewal failed, it is tried again", "key", h.ref.Key, "error", r.Err, "left", h.Remaining())
+	}
+	if f := h.g.obs.Renewed; f != nil {
+		f(h.set.labels, h.g.backend.Name(), outcome, rtt)
+	}
+}
+
+func (h *Handle) onMaxHold() {
+	h.g.log.Error("max_hold has passed; the lock is not renewed any more", "key", h.ref.Key,
+		"task_id", h.set.taskID, "max_hold", h.set.maxHold)
+	if f := h.g.obs.MaxHold; f != nil {
+		f(h.set.labels)
+	}
+}
+
+func (h *Handle) onExpect() {
+	h.g.log.Warn("run outlived its lock's expect", "key", h.ref.Key, "task_id", h.set.taskID, "expect", h.set.expect)
+	if f := h.g.obs.Outlived; f != nil {
+		f(h.set.labels)
+	}
+}
+
+func (h *Handle) onExpired() {
+	h.g.log.Error("lock has run out and its function still runs", "key", h.ref.Key, "task_id", h.set.taskID)
+	if f := h.g.obs.ExpiredWhileHeld; f != nil {
+		f(h.set.labels)
+	}
+}

@@ -1,0 +1,147 @@
+package lockredis
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/solobeat/solobeat/lockguard"
+)
+
+// The codes of the scripts; each script's header tells its own.
+const (
+	codeForeign = -1
+	codeBusy    = 0
+	codeGranted = 1
+
+	codeFree = 0
+	codeHeld = 1
+
+	codeTaken = -1
+	codeGone  = 0
+	codeOurs  = 1
+)
+
+func decodeAcquire(key string, reply []any) (lockguard.Grant, error) {
+	code, err := codeOf(reply)
+	if err != nil {
+		return lockguard.Grant{}, err
+	}
+	switch code {
+	case codeGranted:
+		if len(reply) != 3 {
+			break
+		}
+		fence, err := fenceOf(reply[1], reply[2])
+		return lockguard.Grant{Fence: fence}, err
+	case codeBusy:
+		holder, err := holderOf(key, reply)
+		if err != nil {
+			return lockguard.Grant{}, err
+		}
+		return lockguard.Grant{}, &lockguard.BusyError{Holder: holder, RetryAfter: holder.Left}
+	case codeForeign:
+		return lockguard.Grant{}, foreign(key, reply)
+	}
+	return lockguard.Grant{}, fmt.Errorf("%w: acquire: %v", errReply, reply)
+}
+
+func decodeRead(key string, reply []any) (lockguard.Holder, error) {
+	code, err := codeOf(reply)
+	if err != nil {
+		return lockguard.Holder{}, err
+	}
+	switch code {
+	case codeFree:
+		return lockguard.Holder{Key: key}, nil
+	case codeHeld:
+		return holderOf(key, reply)
+	case codeForeign:
+		return lockguard.Holder{}, foreign(key, reply)
+	}
+	return lockguard.Holder{}, fmt.Errorf("%w: read: %v", errReply, reply)
+}
+
+func decodeRenew(code int64) lockguard.RenewResult {
+	switch code {
+	case codeOurs:
+		return lockguard.RenewResult{State: lockguard.Renewed}
+	case codeGone:
+		return lockguard.RenewResult{State: lockguard.RenewLost, Reason: lockguard.ReasonGone}
+	case codeTaken:
+		return lockguard.RenewResult{State: lockguard.RenewLost, Reason: lockguard.ReasonTaken}
+	}
+	return lockguard.RenewResult{Err: fmt.Errorf("%w: renew: %d", errReply, code)}
+}
+
+func decodeRelease(code int64) (lockguard.Release, error) {
+	switch code {
+	case codeOurs:
+		return lockguard.Released, nil
+	case codeGone, codeTaken:
+		return lockguard.NotHeld, nil
+	}
+	return lockguard.ReleaseUnknown, fmt.Errorf("%w: release: %d", errReply, code)
+}
+
+// holderOf decodes {code, pttl} and {code, pttl, task, instance, since, fence,
+// base}.
+func holderOf(key string, reply []any) (lockguard.Holder, error) {
+	h := lockguard.Holder{Key: key, Held: true}
+	if len(reply) != 2 && len(reply) != 7 {
+		return h, fmt.Errorf("%w: holder: %v", errReply, reply)
+	}
+	pttl, ok := reply[1].(int64)
+	if !ok {
+		return h, fmt.Errorf("%w: holder: %v", errReply, reply)
+	}
+	if pttl > 0 { // −1: it never runs out
+		h.Left = time.Duration(pttl) * time.Millisecond
+	}
+	if len(reply) == 2 {
+		h.Foreign = true
+		return h, nil
+	}
+	h.TaskID, h.Instance = text(reply[2]), text(reply[3])
+	if ms, err := strconv.ParseInt(text(reply[4]), 10, 64); err == nil {
+		h.Since = time.UnixMilli(ms)
+	}
+	var err error
+	h.Fence, err = fenceOf(reply[5], reply[6])
+	return h, err
+}
+
+func fenceOf(raw, base any) (lockguard.Fence, error) {
+	n, err := strconv.ParseUint(text(raw), 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("%w: fence %v", errReply, raw)
+	}
+	plus, err := strconv.ParseUint(text(base), 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("%w: fence base %v", errReply, base)
+	}
+	return lockguard.Fence(n + plus), nil
+}
+
+func foreign(key string, reply []any) error {
+	kind := "unknown"
+	if len(reply) == 2 {
+		kind = text(reply[1])
+	}
+	return fmt.Errorf("%w: %q is a %s in Redis", lockguard.ErrForeignKey, key, kind)
+}
+
+func codeOf(reply []any) (int64, error) {
+	if len(reply) > 0 {
+		if code, ok := reply[0].(int64); ok {
+			return code, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %v", errReply, reply)
+}
+
+// text is "" for nil.
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}

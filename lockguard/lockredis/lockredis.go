@@ -1,0 +1,185 @@
+package lockredis
+
+import (
+	"context"
+	_ "embed" // scripts
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/solobeat/solobeat/internal/redisconn"
+	"github.com/solobeat/solobeat/lockguard"
+)
+
+//go:embed acquire.lua
+var acquireSource string
+
+//go:embed renew.lua
+var renewSource string
+
+//go:embed release.lua
+var releaseSource string
+
+//go:embed read.lua
+var readSource string
+
+// companionLife is how long a companion hash outlives the last grant.
+const companionLife = 24 * time.Hour
+
+// Options are the settings of a Backend.
+type Options struct {
+	// Namespace stands in the companion keys; "" means "default". Guards that
+	// share locks must share it.
+	Namespace string
+	// KeyPrefix stands before every key but the locks, whose names are verbatim.
+	KeyPrefix string
+	// Logger gets what waiters meet; nil discards.
+	Logger *slog.Logger
+}
+
+// Backend is a lockguard.Backend, Waker and Lister. It needs no Close: its one
+// subscription lives while somebody waits for a lock.
+type Backend struct {
+	client  redis.UniversalClient
+	runner  *redisconn.Runner
+	log     *slog.Logger
+	prefix  string // of companion keys and the channel
+	channel string
+
+	acquire, renew, release, read *redisconn.Script
+
+	mu       sync.Mutex
+	listener *listener // nil while nobody waits
+}
+
+var (
+	_ lockguard.Backend = (*Backend)(nil)
+	_ lockguard.Waker   = (*Backend)(nil)
+	_ lockguard.Lister  = (*Backend)(nil)
+)
+
+// New makes a Backend on a client, which stays the caller's to close. The client
+// should end commands with their context (ContextTimeoutEnabled) and not repeat
+// them by itself (MaxRetries -1): the Guard repeats what may be repeated.
+func New(client redis.UniversalClient, o Options) (*Backend, error) {
+	if client == nil {
+		return nil, fmt.Errorf("%w: lockredis: client is nil", lockguard.ErrConfig)
+	}
+	return newBackend(client, redisconn.NewRunner(client), o)
+}
+
+func newBackend(client redis.UniversalClient, runner *redisconn.Runner, o Options) (*Backend, error) {
+	ns := o.Namespace
+	if ns == "" {
+		ns = "default"
+	}
+	if strings.ContainsAny(ns, "{} \r\n") {
+		return nil, fmt.Errorf("%w: lockredis: namespace %q has a brace or white space in it", lockguard.ErrConfig, ns)
+	}
+	b := &Backend{
+		client: client, runner: runner, log: o.Logger,
+		prefix: o.KeyPrefix + "solobeat:" + ns + ":",
+		// Never with allow-oom: a full server must refuse a claim.
+		acquire: redisconn.NewScript(acquireSource),
+		read:    redisconn.NewScript(readSource),
+		renew:   redisconn.NewScript(renewSource, "allow-oom"),
+		release: redisconn.NewScript(releaseSource, "allow-oom"),
+	}
+	b.channel = b.prefix + "lock-released"
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	return b, nil
+}
+
+// Name is "redis".
+func (b *Backend) Name() string { return "redis" }
+
+// Probe pings and reads the eviction policy: a server that evicts can drop a
+// held lock (sibson/redbeat#291). That is a warning, as is a policy that cannot
+// be read.
+func (b *Backend) Probe(ctx context.Context) (lockguard.Caps, error) {
+	if err := b.client.Ping(ctx).Err(); err != nil {
+		return lockguard.Caps{}, err
+	}
+	caps := lockguard.Caps{Fence: lockguard.BestEffort}
+	policy, err := redisconn.Policy(ctx, b.client)
+	switch {
+	case err != nil || policy == "":
+		caps.Warnings = append(caps.Warnings,
+			"Redis does not tell its maxmemory-policy; with any other than noeviction it can drop held locks.")
+	case policy != "noeviction":
+		caps.Warnings = append(caps.Warnings, fmt.Sprintf(
+			"Redis has maxmemory-policy %s and can drop held locks; set it to noeviction.", policy))
+	}
+	return caps, nil
+}
+
+// TryAcquire implements lockguard.Backend.
+func (b *Backend) TryAcquire(ctx context.Context, a lockguard.Attempt) (lockguard.Grant, error) {
+	if a.TTL < lockguard.MinTTL {
+		return lockguard.Grant{}, fmt.Errorf("%w: lockredis: ttl %v is below %v", lockguard.ErrConfig, a.TTL, lockguard.MinTTL)
+	}
+	life := max(companionLife, a.MaxHold+a.TTL)
+	reply, err := b.runner.Run(ctx, b.acquire, []string{a.Key, b.companion(a.Key)},
+		a.Token, a.TTL.Milliseconds(), life.Milliseconds(), a.TaskID, a.Instance, a.FenceBase).Slice()
+	if err != nil {
+		return lockguard.Grant{}, err
+	}
+	return decodeAcquire(a.Key, reply)
+}
+
+// Renew implements lockguard.Backend.
+func (b *Backend) Renew(ctx context.Context, rs []lockguard.Renewal) []lockguard.RenewResult {
+	results := make([]lockguard.RenewResult, len(rs))
+	keys := make([]string, 0, len(rs))
+	args := make([]any, 0, 2*len(rs))
+	at := make([]int, 0, len(rs)) // index in rs of each key that is sent
+	for i, r := range rs {
+		if r.TTL < lockguard.MinTTL { // PEXPIRE with 0 deletes and reports success
+			results[i].Err = fmt.Errorf("%w: lockredis: ttl %v is below %v", lockguard.ErrConfig, r.TTL, lockguard.MinTTL)
+			continue
+		}
+		keys, args, at = append(keys, r.Key), append(args, r.Token, r.TTL.Milliseconds()), append(at, i)
+	}
+	if len(keys) == 0 {
+		return results
+	}
+	codes, err := b.runner.Run(ctx, b.renew, keys, args...).Int64Slice()
+	if err == nil && len(codes) != len(keys) {
+		err = fmt.Errorf("lockredis: renew: %d codes for %d keys", len(codes), len(keys))
+	}
+	for j, i := range at {
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		results[i] = decodeRenew(codes[j])
+	}
+	return results
+}
+
+// Release implements lockguard.Backend.
+func (b *Backend) Release(ctx context.Context, r lockguard.Ref) (lockguard.Release, error) {
+	code, err := b.runner.Run(ctx, b.release, []string{r.Key, b.companion(r.Key)}, r.Token, b.channel).Int64()
+	if err != nil {
+		return lockguard.ReleaseUnknown, err
+	}
+	return decodeRelease(code)
+}
+
+// Read implements lockguard.Backend.
+func (b *Backend) Read(ctx context.Context, key string) (lockguard.Holder, error) {
+	reply, err := b.runner.Run(ctx, b.read, []string{key, b.companion(key)}).Slice()
+	if err != nil {
+		return lockguard.Holder{}, err
+	}
+	return decodeRead(key, reply)
+}
+
+var errReply = errors.New("lockredis: reply of the script is not understood")

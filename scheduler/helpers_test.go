@@ -1,0 +1,126 @@
+package scheduler
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+func mustSpec(t testing.TB, cfg SpecConfig) Schedule {
+	t.Helper()
+	s, _, err := ParseSpec(cfg)
+	if err != nil {
+		t.Fatalf("ParseSpec(%+v): %v", cfg, err)
+	}
+	return s
+}
+
+func cronIn(t testing.TB, spec, zone string) Schedule {
+	t.Helper()
+	return mustSpec(t, SpecConfig{Cron: spec, Timezone: &zone})
+}
+
+func instant(t testing.TB, text string) time.Time {
+	t.Helper()
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02"} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at
+		}
+	}
+	t.Fatalf("bad instant %q in a test", text)
+	return time.Time{}
+}
+
+// labels lists the ticks in (from, to] by their labels without seconds, with a
+// ! behind those that are shifted.
+func labels(s Schedule, from, to time.Time) string {
+	ticks, _ := Between(s, from, to, 10_000)
+	var all []string
+	for _, tick := range ticks {
+		text := tick.Local.Format("01-02T15:04-07:00")
+		if tick.Shifted {
+			text += "!"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, " ")
+}
+
+// utcLabels lists the instants of the ticks in (from, to].
+func utcLabels(s Schedule, from, to time.Time) string {
+	ticks, _ := Between(s, from, to, 10_000)
+	var all []string
+	for _, tick := range ticks {
+		all = append(all, tick.At.Format("2006-01-02T15:04Z"))
+	}
+	return strings.Join(all, " ")
+}
+
+// naive lists what robfig/cron's own search gives, the naive control of these
+// tests. It never asks across a missing day, where that search does not end.
+func naive(t testing.TB, spec, zone string, from, to time.Time) string {
+	t.Helper()
+	s, err := cron.ParseStandard("CRON_TZ=" + zone + " " + spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loc, err := time.LoadLocation(zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for at := s.Next(from.In(loc)); !at.IsZero() && !at.After(to); at = s.Next(at) {
+		all = append(all, at.In(loc).Format("01-02T15:04-07:00"))
+	}
+	return strings.Join(all, " ")
+}
+
+// wantSpecError checks that a spec is refused, with all the words in its text.
+func wantSpecError(t *testing.T, cfg SpecConfig, kind error, words ...string) {
+	t.Helper()
+	s, _, err := ParseSpec(cfg)
+	if !errors.Is(err, kind) {
+		t.Errorf("ParseSpec(%+v) = %v, %v, want %v", cfg, s, err, kind)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("ParseSpec(%+v): %q lacks %q", cfg, err, word)
+		}
+	}
+	if len(SpecErrors(err)) == 0 {
+		t.Errorf("ParseSpec(%+v): %v holds no SpecError", cfg, err)
+	}
+}
+
+// wantWarning checks that a spec is accepted with a warning of that code.
+func wantWarning(t *testing.T, cfg SpecConfig, code string, words ...string) {
+	t.Helper()
+	_, warnings, err := ParseSpec(cfg)
+	if err != nil {
+		t.Errorf("ParseSpec(%+v): %v", cfg, err)
+		return
+	}
+	for _, w := range warnings {
+		if w.Code != code {
+			continue
+		}
+		for _, word := range words {
+			if !strings.Contains(w.Msg, word) {
+				t.Errorf("ParseSpec(%+v): warning %q lacks %q", cfg, w, word)
+			}
+		}
+		return
+	}
+	t.Errorf("ParseSpec(%+v): no warning %q among %v", cfg, code, warnings)
+}
+
+func wantClean(t *testing.T, cfg SpecConfig) {
+	t.Helper()
+	if _, warnings, err := ParseSpec(cfg); err != nil || len(warnings) > 0 {
+		t.Errorf("ParseSpec(%+v): error %v, warnings %v, want neither", cfg, err, warnings)
+	}
+}

@@ -1,0 +1,90 @@
+-- claim: settles one tick of one job, and publishes its message in the same
+-- step.
+--
+-- KEYS  1 the job's hash      2 the job's history (stream)
+--       3 the current file (hash)   4 the list to publish to
+-- ARGV  1 tick ms             2 due ms (tick + jitter)
+--       3 miss-after ms       4 previous tick ms ('' none)
+--       5 in order (0|1)      6 base ms: the newest settled instant the claimant
+--       7 jumped ticks           knows
+--       8 next tick ms ('' none)    9 revision     10 file
+--       11 label              12 civil label ('' none)
+--       13 instance id        14 instance name     15 task id
+--       16 message            17 give up (0|1): settle as missed
+-- Returns a list, the first element says which:
+--   {'FIRED',    now ms}
+--   {'DUP',      now ms, mark ms, last tick ms ('' none), by}
+--   {'EARLY',    now ms, ms left}
+--   {'STALE',    now ms, generation ('' if this job is not known in it)}
+--   {'GAP',      now ms, mark ms}
+--   {'MISSED',   now ms}
+--   {'UNSEEDED', now ms, mark ms ('' if no file is current: beat first)}
+-- The mark is the newest settled instant: the last tick, or the job's
+-- activation. What can be refused is done before the first write, and LPUSH is
+-- the first write, so that no tick is settled without its message.
+local call = redis.call
+local job, history = KEYS[1], KEYS[2]
+local tick, due, missafter = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local jumped, rev, file = tonumber(ARGV[7]), ARGV[9], ARGV[10]
+local label, civil = ARGV[11], ARGV[12]
+
+local t = call('TIME')
+local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+local nows = string.format('%.0f', now)
+
+local function note(outcome, count, late)
+  pcall(call, 'XADD', history, 'MAXLEN', '50', '*', 'outcome', outcome, 'tick', ARGV[1], 'label', label,
+    'count', count, 'by', ARGV[14], 'id', ARGV[13], 'task', outcome == 'fired' and ARGV[15] or '', 'late', late)
+  pcall(call, 'PEXPIRE', history, '604800000')
+end
+
+local cur = call('HMGET', KEYS[3], 'gen', 'file')
+if not cur[1] then return {'UNSEEDED', nows, ''} end
+
+local s = call('HMGET', job, 'rev', 'gen', 'last', 'since', 'civil', 'lrev', 'by')
+if s[1] ~= rev or s[2] ~= cur[1] then
+  if cur[2] ~= file then return {'STALE', nows, s[1] and cur[1] or ''} end
+  -- The current file is the claimant's own, so its revision is the current
+  -- one: the job's state was lost, whole or in part. It starts afresh.
+  call('HSET', job, 'rev', rev, 'gen', cur[1], 'since', nows)
+  note('seeded', 0, 0)
+  return {'UNSEEDED', nows, nows}
+end
+
+local last = tonumber(s[3] or '')
+local mark = tonumber(s[4] or '') or 0
+if last and last > mark then mark = last end
+if tick <= mark then return {'DUP', nows, string.format('%.0f', mark), s[3] or '', s[7] or ''} end
+if now < due then return {'EARLY', nows, string.format('%.0f', due - now)} end
+
+-- Two replicas with different zone data reckon two instants for one civil time.
+if civil ~= '' and civil == s[5] and rev == s[6] and last and tick - last < 93600000 then
+  call('HSET', job, 'last', ARGV[1])
+  return {'DUP', nows, ARGV[1], ARGV[1], '?'}
+end
+
+local missed = now > missafter or ARGV[17] == '1'
+local prev = tonumber(ARGV[4])
+if (jumped > 0 and tonumber(ARGV[6]) ~= mark) or (ARGV[5] == '1' and not missed and prev and prev > mark) then
+  return {'GAP', nows, string.format('%.0f', mark)}
+end
+
+local result = 'missed'
+if not missed then
+  result = 'fired'
+  call('LPUSH', KEYS[4], ARGV[16])
+  call('HINCRBY', job, 'seq', 1)
+end
+call('HSET', job, 'last', ARGV[1], 'label', label, 'civil', civil, 'lrev', rev, 'at', nows, 'next', ARGV[8],
+  'by', ARGV[13], 'name', ARGV[14], 'result', result, 'task', missed and '' or ARGV[15])
+if missed then
+  call('HINCRBY', job, 'missed', jumped + 1)
+  note('missed', jumped + 1, string.format('%.0f', now - tick))
+  return {'MISSED', nows}
+end
+if jumped > 0 then
+  call('HINCRBY', job, 'missed', jumped)
+  note('jumped', jumped, string.format('%.0f', now - tick))
+end
+note('fired', 1, string.format('%.0f', now - tick))
+return {'FIRED', nows}

@@ -1,0 +1,260 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/solobeat/solobeat/tasks"
+)
+
+// Publisher makes the message of a request. The claim script puts it into the
+// list in the same step in which it claims the tick, so that a crash between
+// the two is impossible.
+type Publisher interface {
+	// Prepare returns the list's full key (prefix, priority suffix) and the
+	// message. It does no I/O.
+	Prepare(req *tasks.Request) (listKey string, message []byte, err error)
+}
+
+// ErrUnsafePolicy is returned by a [State] whose store may evict schedule
+// state when memory runs out.
+var ErrUnsafePolicy = errors.New("scheduler: the store may evict schedule state")
+
+// Replica is one scheduler with the file that it has loaded.
+type Replica struct {
+	// ID is the instance id, random per process.
+	ID string
+	// Name is for people: solobeat@host.
+	Name string
+	// File is the hash of the job → revision map of the loaded file, Path where
+	// it lies.
+	File, Path string
+	// Load is the load instant in microseconds by the store's clock; 0 until
+	// the first beat gave one. It stays the same when the replica registers
+	// again, so that a replica that was paused does not bring an old file back.
+	Load int64
+}
+
+// BeatReply is what a beat found.
+type BeatReply struct {
+	// Load is the replica's load instant.
+	Load int64
+	// Now is the store's clock.
+	Now time.Time
+	// Registered tells that the replica was not in the registry: it is new, was
+	// taken for dead, or the store lost its data.
+	Registered bool
+	// Buried are the ids of replicas that this beat took for dead.
+	Buried []string
+	// Switched tells that this beat made another file the current one.
+	Switched bool
+	// Current is the current file.
+	Current FileInfo
+}
+
+// FileInfo tells of the file of a replica.
+type FileInfo struct {
+	// Generation changes whenever another file becomes current.
+	Generation string `json:"generation,omitempty"`
+	// File, Path, Replica and Name describe the file and who loaded it last.
+	File    string `json:"file"`
+	Path    string `json:"path,omitempty"`
+	Replica string `json:"replica,omitempty"`
+	Name    string `json:"name,omitempty"`
+}
+
+// Claim asks for one tick.
+type Claim struct {
+	Job      string
+	Revision string
+	// Tick and Label name the tick; Civil is its civil time without offset, and
+	// whether it is the first or second of two equal ones: two replicas with
+	// different zone data must not run it twice. "" for ticks that follow
+	// elapsed time.
+	Tick  time.Time
+	Label string
+	Civil string
+	// Due is the instant before which it must not fire: tick + jitter.
+	Due time.Time
+	// MissAfter is the instant after which it is only recorded as missed.
+	MissAfter time.Time
+	// Prev is the tick before, zero if there is none. With InOrder the claim is
+	// refused (GAP) unless Prev is settled.
+	Prev    time.Time
+	InOrder bool
+	// Base is the newest settled instant that the claimant knows, Jumped the
+	// number of ticks between it and Tick, which become missed. The claim is
+	// refused (GAP) if the store knows a newer one.
+	Base   time.Time
+	Jumped int
+	// Next is the tick after, zero if there is none; kept for people.
+	Next time.Time
+	// List and Message are what to publish, TaskID the message's id. Without a
+	// list the tick is settled as missed: it cannot be rendered, or is too late.
+	List    string
+	Message []byte
+	TaskID  string
+}
+
+// Outcome is the store's answer to a claim.
+type Outcome int
+
+// The answers to a claim.
+const (
+	// Fired: the tick is ours and its message is in the queue.
+	Fired Outcome = iota + 1
+	// Duplicate: the tick, or a later one, is settled already.
+	Duplicate
+	// Early: the tick is not due yet by the store's clock.
+	Early
+	// Stale: another revision of the job is current.
+	Stale
+	// Gap: an older tick is not settled, or a newer base is known.
+	Gap
+	// Missed: too late; recorded as missed.
+	Missed
+	// Unseeded: the store knew nothing of the job, which now starts afresh.
+	Unseeded
+)
+
+// String is the answer in capitals.
+func (o Outcome) String() string {
+	switch o {
+	case Fired:
+		return "FIRED"
+	case Duplicate:
+		return "DUP"
+	case Early:
+		return "EARLY"
+	case Stale:
+		return "STALE"
+	case Gap:
+		return "GAP"
+	case Missed:
+		return "MISSED"
+	case Unseeded:
+		return "UNSEEDED"
+	default:
+		return "UNKNOWN"
+	}
+}
+
+// ClaimResult is the answer to one claim.
+type ClaimResult struct {
+	Outcome Outcome
+	// Err is set if the answer is not known; the claim may have been done.
+	Err error
+	// Refused tells that Err is the store's own "no" to this claim (a foreign
+	// type under one of its keys), not trouble with the store.
+	Refused bool
+	// Now is the store's clock at the claim.
+	Now time.Time
+	// Mark is the newest settled instant: the last tick or the activation.
+	Mark time.Time
+	// By and Last tell who settled the last tick, for Duplicate.
+	By   string
+	Last time.Time
+	// Wait is the time left, for Early.
+	Wait time.Duration
+	// Generation is the current file's, for Stale; "" if the store does not
+	// know a current file or not this job in it.
+	Generation string
+	// NeedBeat tells, for Unseeded and Stale, that the store has lost the
+	// registry and a beat should restore it.
+	NeedBeat bool
+}
+
+// JobState is what the store knows of a job.
+type JobState struct {
+	Job string `json:"job"`
+	// Known is false if the store has nothing.
+	Known bool `json:"known"`
+	// Last is the last settled tick, zero if none; Label its civil label.
+	Last  time.Time `json:"last,omitzero"`
+	Label string    `json:"label,omitempty"`
+	// Seq counts the published ticks, Missed those recorded as missed.
+	Seq    int64 `json:"seq"`
+	Missed int64 `json:"missed"`
+	// Since is when the current revision became active: ticks up to it do not
+	// fire.
+	Since time.Time `json:"since,omitzero"`
+	// Revision is the current one; Current tells that the current file has it.
+	Revision string `json:"revision"`
+	Current  bool   `json:"current"`
+	// Next is the tick after Last as its claimant reckoned it.
+	Next time.Time `json:"next,omitzero"`
+	// At is when the last tick was settled, By the replica, Result fired or
+	// missed, TaskID the message.
+	At     time.Time `json:"at,omitzero"`
+	By     string    `json:"by,omitempty"`
+	Result string    `json:"result,omitempty"`
+	TaskID string    `json:"task_id,omitempty"`
+}
+
+// Mark is the newest settled instant: ticks up to it do not fire.
+func (s JobState) Mark() time.Time {
+	if s.Since.After(s.Last) {
+		return s.Since
+	}
+	return s.Last
+}
+
+// HistoryEntry is one decision about a job's ticks.
+type HistoryEntry struct {
+	// At is when, by the store's clock.
+	At time.Time `json:"at"`
+	// Outcome is fired, missed, jumped (older late ticks that a newer one
+	// replaced) or seeded (the state was new or lost).
+	Outcome string `json:"outcome"`
+	// Tick and Label name the tick; Count is how many ticks the entry is about.
+	Tick  time.Time `json:"tick,omitzero"`
+	Label string    `json:"label,omitempty"`
+	Count int64     `json:"count"`
+	// By is the replica, TaskID the message, LateMS how late it was.
+	By     string `json:"by,omitempty"`
+	TaskID string `json:"task_id,omitempty"`
+	LateMS int64  `json:"late_ms"`
+}
+
+// ReplicaInfo is one live replica in the registry.
+type ReplicaInfo struct {
+	FileInfo
+	Load time.Time `json:"load"`
+	Beat time.Time `json:"beat"`
+	// Current tells that its file is the current one.
+	Current bool `json:"current"`
+}
+
+// State is where ticks are settled: what the loop needs. All methods are safe
+// for concurrent use and return when ctx ends.
+type State interface {
+	// Now is the store's clock, in one round trip.
+	Now(ctx context.Context) (time.Time, error)
+	// Check refuses a store that may lose schedule state (ErrUnsafePolicy).
+	Check(ctx context.Context) error
+	// Beat registers the replica or keeps it alive, buries the dead, and makes
+	// the newest file current. Revisions is the file's job → revision map.
+	Beat(ctx context.Context, r Replica, revisions map[string]string) (BeatReply, error)
+	// Leave takes the replica out of the registry at an orderly end.
+	Leave(ctx context.Context, r Replica) error
+	// Claim asks for ticks; the results are in the order of the claims.
+	Claim(ctx context.Context, r Replica, claims []Claim) []ClaimResult
+	// Load reads the state of jobs, in their order.
+	Load(ctx context.Context, jobs []string) ([]JobState, error)
+	// Current is the current file, zero if there is none.
+	Current(ctx context.Context) (FileInfo, error)
+}
+
+// Admin is what the commands about jobs need beside [State].
+type Admin interface {
+	// Jobs reads the state of all jobs of the current file, by name.
+	Jobs(ctx context.Context) ([]JobState, error)
+	// Load reads the state of jobs, in their order.
+	Load(ctx context.Context, jobs []string) ([]JobState, error)
+	// History is the job's last decisions, the newest first, at most n (0: all
+	// that are kept).
+	History(ctx context.Context, job string, n int) ([]HistoryEntry, error)
+	// Replicas lists the live schedulers, the newest load first.
+	Replicas(ctx context.Context) ([]ReplicaInfo, error)
+}

@@ -1,0 +1,236 @@
+package celery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/solobeat/solobeat/tasks/celery/wire"
+)
+
+// ErrNoDeadLetter: no dead letter has that id.
+var ErrNoDeadLetter = errors.New("celery: no such dead letter")
+
+// AdminConfig is what an [Admin] is made of. Broker is required.
+type AdminConfig struct {
+	Broker *redis.Client
+	// Namespace and KeyPrefix are as in [Config].
+	Namespace, KeyPrefix string
+	// Queues are the queues to report; empty is "celery".
+	Queues []string
+}
+
+// Admin lists what is in the queues and who serves them. It changes nothing.
+type Admin struct {
+	cfg  AdminConfig
+	keys keys
+}
+
+// NewAdmin returns an Admin. It does not connect.
+func NewAdmin(cfg AdminConfig) *Admin {
+	if cfg.Namespace == "" {
+		cfg.Namespace = DefaultNamespace
+	}
+	if len(cfg.Queues) == 0 {
+		cfg.Queues = []string{DefaultQueue}
+	}
+	return &Admin{cfg: cfg, keys: keys{prefix: cfg.KeyPrefix, namespace: cfg.Namespace}}
+}
+
+// QueueDepth is the number of messages of one queue.
+type QueueDepth struct {
+	Queue string `json:"queue"`
+	// Waiting is the sum over the four priority lists.
+	Waiting int64 `json:"waiting"`
+	// Dead are the dead letters that are kept.
+	Dead int64 `json:"dead"`
+}
+
+// Depths are the queues' numbers at one instant. Kombu keeps what is unacked
+// in one hash for all queues of the database.
+type Depths struct {
+	Queues []QueueDepth `json:"queues"`
+	// Unacked are messages that a worker, of any kind, has taken.
+	Unacked int64 `json:"unacked"`
+	// Parked are messages that wait for a time, a lock or a record.
+	Parked int64 `json:"parked"`
+	// DeadDropped are dead letters that fell out of bounds, over all queues.
+	DeadDropped int64 `json:"dead_dropped"`
+}
+
+// Depths reads all numbers in one pipeline.
+func (a *Admin) Depths(ctx context.Context) (*Depths, error) {
+	var waiting [][]*redis.IntCmd
+	var dead []*redis.IntCmd
+	var unacked, parked *redis.IntCmd
+	var dropped *redis.StringSliceCmd
+	_, err := a.cfg.Broker.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, q := range a.cfg.Queues {
+			var lists []*redis.IntCmd
+			for _, key := range QueueKeys(a.keys.prefix, q) {
+				lists = append(lists, p.LLen(ctx, key))
+			}
+			waiting = append(waiting, lists)
+			dead = append(dead, p.XLen(ctx, a.keys.dead(q)))
+		}
+		unacked, parked = p.HLen(ctx, a.keys.unacked()), p.ZCard(ctx, a.keys.parked())
+		dropped = p.HVals(ctx, a.keys.deadDropped())
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("celery: depths: %w", err)
+	}
+	d := &Depths{Parked: parked.Val(), Unacked: max(unacked.Val()-parked.Val(), 0)}
+	for i, q := range a.cfg.Queues {
+		n := QueueDepth{Queue: q, Dead: dead[i].Val()}
+		for _, l := range waiting[i] {
+			n.Waiting += l.Val()
+		}
+		d.Queues = append(d.Queues, n)
+	}
+	for _, v := range dropped.Val() {
+		n, _ := strconv.ParseInt(v, 10, 64)
+		d.DeadDropped += n
+	}
+	return d, nil
+}
+
+// DeadLetter is a message that could not be run, kept with its reason.
+type DeadLetter struct {
+	// ID names the entry within its queue.
+	ID    string `json:"id"`
+	Queue string `json:"queue"`
+	// Reason is one word, Detail says more.
+	Reason string    `json:"reason"`
+	Detail string    `json:"detail,omitempty"`
+	At     time.Time `json:"at"`
+	// Instance is the replica that had it, List the list it came from.
+	Instance string `json:"instance,omitempty"`
+	List     string `json:"list,omitempty"`
+	// Deliveries is the number of replicas that died under it.
+	Deliveries int `json:"deliveries"`
+	// Task and TaskID are empty where they could not be read.
+	Task   string `json:"task,omitempty"`
+	TaskID string `json:"task_id,omitempty"`
+	// Raw are the message's bytes.
+	Raw []byte `json:"raw,omitempty"`
+}
+
+// DeadLetters lists the newest dead letters first, at most limit per queue
+// (0: all that are kept), without their bytes. Without queues it covers all
+// that have any.
+func (a *Admin) DeadLetters(ctx context.Context, limit int64, queues ...string) ([]DeadLetter, error) {
+	if len(queues) == 0 {
+		var err error
+		if queues, err = a.cfg.Broker.SMembers(ctx, a.keys.deadQueues()).Result(); err != nil {
+			return nil, fmt.Errorf("celery: dead letters: %w", err)
+		}
+		slices.Sort(queues)
+	}
+	if limit <= 0 {
+		limit = maxDead
+	}
+	all := []DeadLetter{}
+	for _, q := range queues {
+		msgs, err := a.cfg.Broker.XRevRangeN(ctx, a.keys.dead(q), "+", "-", limit).Result()
+		if err != nil {
+			return nil, fmt.Errorf("celery: dead letters of %s: %w", q, err)
+		}
+		for _, m := range msgs {
+			d := deadLetterOf(q, m)
+			d.Raw = nil
+			all = append(all, d)
+		}
+	}
+	return all, nil
+}
+
+// DeadLetter reads one with its bytes. An id that is not there is
+// [ErrNoDeadLetter].
+func (a *Admin) DeadLetter(ctx context.Context, queue, id string) (*DeadLetter, error) {
+	msgs, err := a.cfg.Broker.XRange(ctx, a.keys.dead(queue), id, id).Result()
+	if err != nil {
+		var reply redis.Error
+		if errors.As(err, &reply) && !errors.Is(err, redis.Nil) { // what is no stream id at all
+			return nil, fmt.Errorf("%w: %q in queue %q: %w", ErrNoDeadLetter, id, queue, err)
+		}
+		return nil, fmt.Errorf("celery: dead letter %s of %s: %w", id, queue, err)
+	}
+	if len(msgs) == 0 {
+		return nil, fmt.Errorf("%w: %q in queue %q", ErrNoDeadLetter, id, queue)
+	}
+	d := deadLetterOf(queue, msgs[0])
+	return &d, nil
+}
+
+func deadLetterOf(queue string, m redis.XMessage) DeadLetter {
+	text := func(name string) string { s, _ := m.Values[name].(string); return s }
+	ms, _ := strconv.ParseInt(text("at"), 10, 64)
+	n, _ := strconv.Atoi(text("deliveries"))
+	return DeadLetter{
+		ID: m.ID, Queue: queue, Reason: text("reason"), Detail: text("detail"), At: time.UnixMilli(ms).UTC(),
+		Instance: text("instance"), List: text("list"), Deliveries: n, Task: text("task"), TaskID: text("id"),
+		Raw: []byte(text("raw")),
+	}
+}
+
+// Replica is one process of the registry.
+type Replica struct {
+	Instance string `json:"instance"`
+	Node     string `json:"node"`
+	Host     string `json:"host"`
+	PID      int    `json:"pid"`
+	// Since is when it registered.
+	Since time.Time `json:"since"`
+	// Until is the instant until which it counts as alive; its heartbeat
+	// moves it on.
+	Until time.Time `json:"until"`
+	// Queues are what it takes from.
+	Queues []string `json:"queues"`
+}
+
+// Replicas lists the replicas that are registered, by node name.
+func (a *Admin) Replicas(ctx context.Context) ([]Replica, error) {
+	live, err := a.cfg.Broker.ZRangeWithScores(ctx, a.keys.replicas(), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("celery: replicas: %w", err)
+	}
+	entries := make([]*redis.MapStringStringCmd, len(live))
+	_, err = a.cfg.Broker.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, z := range live {
+			entries[i] = p.HGetAll(ctx, a.keys.entry(fmt.Sprint(z.Member)))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("celery: replicas: %w", err)
+	}
+	all := make([]Replica, 0, len(live))
+	for i, z := range live {
+		h := entries[i].Val()
+		pid, _ := strconv.Atoi(h["pid"])
+		since, _ := strconv.ParseInt(h["since"], 10, 64)
+		all = append(all, Replica{
+			Instance: fmt.Sprint(z.Member), Node: h["node"], Host: h["host"], PID: pid,
+			Since: time.UnixMicro(since).UTC(), Until: time.UnixMicro(int64(z.Score * 1e6)).UTC(), Queues: queuesOf(h["lists"]),
+		})
+	}
+	slices.SortFunc(all, func(a, b Replica) int { return cmp.Compare(a.Node+a.Instance, b.Node+b.Instance) })
+	return all, nil
+}
+
+func queuesOf(lists string) []string {
+	queues := []string{}
+	for _, name := range namesIn(lists) {
+		if q, _ := wire.SplitQueueKey(name); !slices.Contains(queues, q) {
+			queues = append(queues, q)
+		}
+	}
+	return queues
+}

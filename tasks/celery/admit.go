@@ -1,0 +1,99 @@
+package celery
+
+import (
+	"errors"
+	"time"
+
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/wire"
+)
+
+// Reasons of dead letters and outcomes that the engine decides by itself.
+const (
+	reasonNotRegistered = "NotRegistered"
+	reasonDisallowed    = "ContentDisallowed"
+	reasonNotEnvelope   = "NotEnvelope"
+	reasonMalformed     = "Malformed"
+	reasonUnsupported   = "Unsupported"
+	reasonTooLarge      = "TooLarge"
+	reasonWorkerLost    = "WorkerLostError"
+	reasonExpired       = "expired"
+	reasonBusy          = "busy"
+)
+
+// Reasons of parks that the engine decides by itself, beside those of package
+// tasks.
+const (
+	parkETA     = "eta"
+	parkRetry   = "retry"
+	parkSuspect = "suspect"
+)
+
+// admit decides what becomes of a message that was just taken: nil for a run,
+// else the commit that ends it.
+func (e *Engine) admit(it *item, now time.Time) *commit {
+	if it.err != nil {
+		return e.undecodable(it)
+	}
+	m := it.msg
+	if field := m.Unsupported(); field != "" {
+		err := &tasks.Exception{Type: "Unsupported", Args: []any{"the message asks for " + field + ", which is not supported"}}
+		return e.deadLetter(it, reasonUnsupported, field, exceptionOf(err))
+	}
+	if e.cfg.Registered != nil && !e.cfg.Registered(m.Task) {
+		return e.deadLetter(it, reasonNotRegistered, "", wire.NotRegistered(m.Task))
+	}
+	e.noteNaive(m)
+	if it.expired(now) {
+		return e.expire(it)
+	}
+	if m.ETA.After(now) {
+		return e.parkUntil(it, m.ETA, parkETA)
+	}
+	return nil
+}
+
+func (e *Engine) undecodable(it *item) *commit {
+	reason := reasonMalformed
+	switch {
+	case errors.Is(it.err, wire.ErrContentDisallowed):
+		reason = reasonDisallowed
+	case errors.Is(it.err, wire.ErrUnsupported):
+		reason = reasonUnsupported
+	case errors.Is(it.err, wire.ErrTooLarge):
+		reason = reasonTooLarge
+	case errors.Is(it.err, wire.ErrNotEnvelope):
+		reason = reasonNotEnvelope
+	}
+	return e.deadLetter(it, reason, it.err.Error(), wire.ExceptionOf(it.err))
+}
+
+// expire ends a message that came too late. One that waited for a lock says
+// so.
+func (e *Engine) expire(it *item) *commit {
+	if !it.deliv.FirstPark.IsZero() {
+		err := &tasks.Exception{Type: "LockBusy", Args: []any{"the lock or record was busy until the task expired"}}
+		return e.outcome(it, tasks.Outcome{Kind: tasks.Failed, Err: err, Reason: reasonBusy})
+	}
+	return e.outcome(it, tasks.Outcome{Kind: tasks.Revoked, Reason: reasonExpired})
+}
+
+// maxNaiveNames bounds the task names that are remembered for one warning.
+const maxNaiveNames = 1000
+
+// noteNaive warns, once per task name, of times without an offset: they are
+// read as UTC, as Celery does with enable_utc.
+func (e *Engine) noteNaive(m *wire.Message) {
+	if !m.ETANaive && !m.ExpiresNaive {
+		return
+	}
+	e.naiveMu.Lock()
+	known := e.naive[m.Task] || len(e.naive) >= maxNaiveNames
+	if !known {
+		e.naive[m.Task] = true
+	}
+	e.naiveMu.Unlock()
+	if !known {
+		e.log.Warn("eta or expires without an offset is read as UTC; the sender should write one", "task", m.Task, "task_id", m.ID)
+	}
+}

@@ -1,0 +1,235 @@
+package celery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/wire"
+)
+
+// EngineName is what [tasks.Task.Engine] holds for tasks of this engine.
+const EngineName = "celery"
+
+// Defaults of a [Config].
+const (
+	// DefaultQueue is the queue of Celery's own default.
+	DefaultQueue = "celery"
+	// DefaultNamespace is the namespace where none is set.
+	DefaultNamespace = "default"
+	// DefaultResultExpires is how long results are kept, as in Celery.
+	DefaultResultExpires = 24 * time.Hour
+	// DefaultGrace is how long running tasks may go on after a stop.
+	DefaultGrace = 20 * time.Second
+	// MinPoisonAfter is the smallest number of deaths that condemn a message.
+	MinPoisonAfter = 3
+)
+
+// ErrConfig is wrapped by every error about a [Config].
+var ErrConfig = errors.New("celery: bad configuration")
+
+// Config is what an [Engine] is made of. Broker is required.
+type Config struct {
+	// Broker is the Redis that holds the queues. Use a client that does not
+	// repeat commands by itself.
+	Broker *redis.Client
+	// Results is the Redis that holds the results; nil is the broker's own
+	// database. It must be a database of the broker's server.
+	Results *redis.Client
+	// Namespace keeps deployments on one Redis apart; "" is "default".
+	Namespace string
+	// KeyPrefix stands before every key and channel on the broker (kombu's
+	// global_keyprefix).
+	KeyPrefix string
+	// ResultsKeyPrefix stands, verbatim, before result keys and channels.
+	ResultsKeyPrefix string
+	// Queues are the queues to take from; empty is "celery".
+	Queues []string
+	// Concurrency is the number of runs at one time; below 1 is 1.
+	Concurrency int
+	// NodeName is the replica's Celery node name, name@host; "" is
+	// solobeat@<host>. A live replica of that name makes this one name-2@host.
+	NodeName string
+	// Instance is the instance id, 32 hex digits; "" makes a random one. It
+	// changes when the replica was buried by its peers.
+	Instance string
+	// ResultExpires is how long results are kept; 0 is 24 h, negative for ever.
+	ResultExpires time.Duration
+	// PoisonAfter is how many replicas may die under a message before it is
+	// a dead letter; at least 3, 0 is 3.
+	PoisonAfter int
+	// Grace is how long runs may go on after the stop of Run; 0 is 20 s,
+	// negative none.
+	Grace time.Duration
+	// AckEarly says for which tasks the ack comes before the run: a kill
+	// loses the run. nil: for none.
+	AckEarly func(task string) bool
+	// Registered says whether a task has a handler; nil: every one has.
+	Registered func(task string) bool
+	// AfterPark looks once more whether what a message was parked for is free
+	// now; if so the oldest message of the key is brought forward. It closes
+	// the gap between a refused lock and the park. It is called off the
+	// engine's loop, once per key and batch, with the Park of the outcome;
+	// nil: never looked at again before the timer.
+	AfterPark func(ctx context.Context, p tasks.Park) (free bool)
+	// Logger gets what happens out of the ordinary; nil discards.
+	Logger *slog.Logger
+	// Observer is told what happens; its functions may be nil.
+	Observer Observer
+	// Version is what worker events tell as sw_ver; "" is "0".
+	Version string
+}
+
+// Observer is told what the engine does. Functions must not block: most are
+// called on the engine's only loop. Any may be nil.
+type Observer struct {
+	// Taken: n messages came from a queue.
+	Taken func(queue string, n int)
+	// Finished: a message was dealt with, by a run or without one, and Redis
+	// has confirmed it.
+	Finished func(Finished)
+	// DeadLettered: a message went to the queue's dead letters. reason is one
+	// word: NotRegistered, ContentDisallowed, Malformed, Unsupported,
+	// NotEnvelope, WorkerLostError, or what the outcome said.
+	DeadLettered func(queue, reason string)
+	// TakenOver: n messages of a dead replica were put back by this one.
+	TakenOver func(n int)
+	// Buried: peers took this replica for dead.
+	Buried func()
+	// LateCommit: a result was dropped since its message is no longer ours.
+	LateCommit func(task, queue string)
+	// Parked: a message was parked; reason is eta, retry, suspect, or a
+	// [tasks.ParkReason].
+	Parked func(queue, reason string)
+	// Returned: n messages were given back to a queue without a run, or after
+	// one that does not count.
+	Returned func(queue string, n int)
+	// Suspect: a message under which two replicas have died is about to run.
+	Suspect func(queue string)
+	// BrokerUp: whether the last heartbeat reached the broker.
+	BrokerUp func(up bool)
+	// Reconnect: the broker answers again after it did not.
+	Reconnect func()
+}
+
+// Finished tells what became of a message.
+type Finished struct {
+	// Task is the task's name, Queue where it was taken from.
+	Task, Queue string
+	// Outcome is what became of it.
+	Outcome tasks.Kind
+	// Reason is the outcome's, "" for none.
+	Reason string
+	// Ran is false if the message was dealt with without a run.
+	Ran bool
+	// Runtime is the time from the start of the run to its outcome.
+	Runtime time.Duration
+}
+
+func (c *Config) defaults() {
+	if c.Namespace == "" {
+		c.Namespace = DefaultNamespace
+	}
+	if len(c.Queues) == 0 {
+		c.Queues = []string{DefaultQueue}
+	}
+	if c.Concurrency < 1 {
+		c.Concurrency = 1
+	}
+	if c.NodeName == "" {
+		c.NodeName = DefaultNodeName()
+	}
+	if c.Instance == "" {
+		c.Instance = newInstance()
+	}
+	if c.PoisonAfter == 0 {
+		c.PoisonAfter = MinPoisonAfter
+	}
+	if c.Grace == 0 {
+		c.Grace = DefaultGrace
+	}
+	c.Grace = max(c.Grace, 0)
+	if c.ResultExpires == 0 {
+		c.ResultExpires = DefaultResultExpires
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Version == "" {
+		c.Version = "0"
+	}
+}
+
+func (c *Config) check() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+	}
+	if c.Broker == nil {
+		bad("no broker client")
+	}
+	if c.PoisonAfter < MinPoisonAfter {
+		bad("poison_after is %d, at least %d is needed", c.PoisonAfter, MinPoisonAfter)
+	}
+	if name, host, ok := strings.Cut(c.NodeName, "@"); !ok || name == "" || host == "" {
+		bad("node name %q: name@host is needed", c.NodeName)
+	}
+	if !validInstance(c.Instance) {
+		bad("instance %q: 32 hex digits are needed", c.Instance)
+	}
+	for i, q := range c.Queues {
+		if q == "" || strings.Contains(q, wire.Sep) || strings.ContainsRune(q, 0) {
+			bad("queue %q is no queue name", q)
+		}
+		if slices.Contains(c.Queues[:i], q) {
+			bad("queue %q is named twice", q)
+		}
+	}
+	if c.Broker != nil && c.Results != nil && !sameServer(c.Broker.Options(), c.Results.Options()) {
+		bad("results are on another server (%s) than the broker (%s): only another database of the same server is supported",
+			c.Results.Options().Addr, c.Broker.Options().Addr)
+	}
+	return errors.Join(errs...)
+}
+
+// DefaultNodeName is solobeat@<host>.
+func DefaultNodeName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "localhost"
+	}
+	return "solobeat@" + host
+}
+
+// sameServer compares addresses as they were written, and loopback by meaning.
+func sameServer(a, b *redis.Options) bool {
+	return a.Network == b.Network && hostPort(a.Addr) == hostPort(b.Addr) && (a.TLSConfig == nil) == (b.TLSConfig == nil)
+}
+
+func hostPort(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// expirySeconds is the TTL of results as scripts take it; 0 is for ever.
+func (c *Config) expirySeconds() int64 {
+	if c.ResultExpires < 0 {
+		return 0
+	}
+	return max(int64(c.ResultExpires/time.Second), 1)
+}

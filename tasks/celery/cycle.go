@@ -1,0 +1,174 @@
+package celery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/solobeat/solobeat/tasks/celery/wire"
+)
+
+// Bounds of a call.
+const (
+	maxTake    = 100 // more in one script gains nothing
+	maxCommits = 200
+	// Bounds of a queue's dead letters.
+	maxDead    = 10_000
+	maxDeadAge = 14 * 24 * time.Hour
+)
+
+// cycleCall is one call of cycle.lua: acks, results and takes in one step.
+type cycleCall struct {
+	number  int64
+	want    int
+	sources []int // indexes of the lists to look at
+	acks    []*commit
+}
+
+// cycleReply is what cycle.lua said.
+type cycleReply struct {
+	buried   bool
+	repeated bool // an earlier try of this call was done and its reply lost
+	lost     map[string]bool
+	taken    []*item
+	back     int
+	diverted []int64 // list, count, …
+	full     bool    // as much as was wanted came
+}
+
+// States of cycle.lua.
+const (
+	cycleDone   = 1
+	cycleAgain  = 2
+	cycleBuried = -1
+)
+
+func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycleReply, error) {
+	n := len(c.sources)
+	keys := make([]string, 3, 3+2*n)
+	keys[0], keys[1], keys[2] = e.keys.unacked(), e.keys.index(), e.keys.calls()
+	for _, i := range c.sources {
+		keys = append(keys, e.sources[i].key)
+	}
+	for _, i := range c.sources {
+		keys = append(keys, self.inlists[i])
+	}
+	args := make([]any, 0, 14+3*n+3*len(c.acks))
+	args = append(args, self.id, c.number, c.want, int64(e.tune.lead/time.Second), n, len(c.acks),
+		e.cfg.expirySeconds(), e.resultsDB(), e.brokerDB(), e.keys.own(""), maxDead, maxDeadAge.Milliseconds(),
+		callFactor, e.keys.namespace)
+	for _, i := range c.sources {
+		s := e.sources[i]
+		args = append(args, s.queue, s.stepText(), s.suffix)
+	}
+	for _, a := range c.acks {
+		args = append(args, a.tagFor(), a.key, a.result)
+	}
+	cmd := e.run(ctx, e.scripts.cycle, keys, args...)
+	return e.decodeCycle(cmd, self, c)
+}
+
+func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycleReply, error) {
+	r := newReply(cmd)
+	state, us := r.int(0), r.int(1)
+	lost, raws := r.texts(2), r.texts(4)
+	out := &cycleReply{
+		full: true, buried: state == cycleBuried, repeated: state == cycleAgain,
+		back: int(r.int(5)), diverted: r.ints(6),
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	if len(lost) > 0 {
+		out.lost = make(map[string]bool, len(lost))
+		for _, t := range lost {
+			out.lost[t] = true
+		}
+	}
+	takenAt, taken := e.clock.set(us)
+	switch state {
+	case cycleDone:
+		runs := r.ints(3)
+		if r.err != nil {
+			return nil, r.err
+		}
+		out.taken = make([]*item, 0, len(raws))
+		number := c.number * callFactor
+		for i := 0; i+1 < len(runs); i += 2 {
+			src := e.sources[c.sources[runs[i]-1]]
+			for range runs[i+1] {
+				number++
+				if len(out.taken) >= len(raws) {
+					r.bad(4, "as long as part 3 says", raws)
+					return nil, r.err
+				}
+				raw := []byte(raws[len(out.taken)])
+				out.taken = append(out.taken, newItem(e.keys.tag(self.id, number, src.step), self, src, raw, takenAt, taken))
+			}
+		}
+		came := len(out.taken)
+		for i := 1; i < len(out.diverted); i += 2 {
+			came += int(out.diverted[i])
+		}
+		out.full = came >= c.want
+	case cycleAgain:
+		for i := 0; i+1 < len(raws); i += 2 {
+			if it := e.recovered(raws[i], []byte(raws[i+1]), self, takenAt, taken); it != nil {
+				out.taken = append(out.taken, it)
+			}
+		}
+	}
+	return out, nil
+}
+
+// recovered makes an item from a tag and its entry in unacked.
+func (e *Engine) recovered(tag string, value []byte, self *replica, takenAt, taken time.Time) *item {
+	t, ok := e.keys.parseTag(tag)
+	if !ok {
+		return nil
+	}
+	raw, _, queue, err := wire.ParseUnacked(value)
+	src := e.keys.source(queue, t.step)
+	it := newItem(tag, self, src, raw, takenAt, taken)
+	if err != nil && it.err == nil {
+		it.msg, it.deliv, it.err = nil, nil, err
+	}
+	return it
+}
+
+// settle sends commits that do more than an ack. notAlive names an instance
+// that must be dead, "" for none. The answer says per commit whether its
+// message was still there.
+func (e *Engine) settle(ctx context.Context, notAlive string, ops []settleOp) ([]bool, error) {
+	keys := []string{e.keys.unacked(), e.keys.index(), e.keys.parked(), e.keys.parkInfo(), e.keys.replicas()}
+	args := make([]any, 0, 7+3*len(ops))
+	args = append(args, e.cfg.expirySeconds(), e.resultsDB(), e.brokerDB(), e.keys.own(""), maxDead, maxDeadAge.Milliseconds(), notAlive)
+	for _, o := range ops {
+		text, err := o.encode()
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, text, o.result, o.op.raw)
+	}
+	r := newReply(e.run(ctx, e.scripts.settle, keys, args...))
+	if r.int(0) == cycleBuried {
+		return nil, errAlive
+	}
+	done := r.ints(1)
+	if r.err == nil && len(done) != len(ops) {
+		r.bad(1, "as long as the call", done)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	mine := make([]bool, len(done))
+	for i, d := range done {
+		mine[i] = d == 1
+	}
+	return mine, nil
+}
+
+// errAlive: the instance that was to be taken over is alive.
+var errAlive = errors.New("celery: replica is alive")

@@ -1,0 +1,133 @@
+-- cycle: acks what has finished and takes new messages, in one atomic step.
+-- KEYS 1 unacked 2 unacked_index 3 calls; then L source lists in the order of
+--      service; then the L in-flight lists that belong to them
+-- ARGV 1 instance 2 number of the call 3 messages wanted 4 lead of the score
+--      (s) 5 L 6 number of acks 7 TTL of results (s, 0 for ever) 8 database of
+--      the results, '' if the broker's 9 database of the broker 10 prefix of
+--      our keys 11 bound of dead letters 12 their age (ms) 13 factor of tags
+--      14 namespace; then per list: queue, step, what follows raw in an entry;
+--      then per ack: tag ('' writes in any case), result key ('' for none),
+--      result
+-- returns {state, now (µs, text), lost tags, {list, count, …} of what was
+--      taken, raws, handed back, {list, count, …} of what went to the dead
+--      letters since it is no envelope}; state 1: done; 2: this call was made before,
+--      and raws holds its tags and entries in turn; -1: this instance is not
+--      registered (the acks are done all the same)
+local unacked, index, calls = KEYS[1], KEYS[2], KEYS[3]
+local id, want, lead = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+local seq, L, acks = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local own, factor, ns = ARGV[10], tonumber(ARGV[13]), ARGV[14]
+local prefix = 'sb:' .. id .. ':'
+local now = micros()
+
+local last = call('HGET', calls, id)
+if last and tonumber(last) >= seq then
+  local again = {}
+  if tonumber(last) == seq then
+    for j = 1, factor - 1 do
+      for _, step in ipairs({'0', '3', '6', '9'}) do
+        local tag = prefix .. whole(seq * factor + j) .. ':' .. step .. ':' .. ns
+        local value = call('HGET', unacked, tag)
+        if value then again[#again + 1] = tag; again[#again + 1] = value end
+      end
+    end
+  end
+  return {2, whole(now), {}, {}, again, 0, {}}
+end
+
+-- First every tag is looked at, then results are written, then acks: should a
+-- write be refused, nothing has been acked without its result.
+local lost, mine, tags = {}, {}, {}
+local base = 14 + 3 * L
+for i = 1, acks do
+  local tag = ARGV[base + 3 * i - 2]
+  if tag == '' then
+    mine[i] = true
+  elseif call('HEXISTS', unacked, tag) == 1 then
+    mine[i] = true
+    tags[#tags + 1] = tag
+  else
+    lost[#lost + 1] = tag
+  end
+end
+if ARGV[8] ~= '' and acks > 0 then call('SELECT', ARGV[8]) end
+for i = 1, acks do
+  local key = ARGV[base + 3 * i - 1]
+  if mine[i] and key ~= '' then store(key, ARGV[base + 3 * i], ARGV[7]) end
+end
+if ARGV[8] ~= '' and acks > 0 then call('SELECT', ARGV[9]) end
+if #tags > 0 then
+  call('HDEL', unacked, unpack(tags))
+  call('ZREM', index, unpack(tags))
+end
+
+if not last then return {-1, whole(now), lost, {}, {}, 0, {}} end
+call('HSET', calls, id, ARGV[2])
+
+-- envelope: may raw lie where Python workers read it? Four words are looked
+-- for; what fails is parsed, since an envelope may be written otherwise.
+local function envelope(raw)
+  if string.sub(raw, 1, 1) == '{' and string.sub(raw, -1) == '}'
+    and string.find(raw, '"delivery_tag"', 1, true) and string.find(raw, '"delivery_info"', 1, true)
+    and string.find(raw, '"headers"', 1, true) and string.find(raw, '"content-type"', 1, true) then
+    return true
+  end
+  local ok, e = pcall(cjson.decode, raw)
+  return ok and type(e) == 'table' and type(e.headers) == 'table' and type(e.properties) == 'table'
+    and type(e.properties.delivery_info) == 'table' and e.properties.delivery_tag ~= nil
+    and e['content-type'] ~= nil
+end
+
+local n, runs, raws, back, diverted = seq * factor, {}, {}, 0, {}
+local h, z, c = {}, {}, 0
+local score = seconds(now + lead * 1000000)
+
+local function take(i, key, list)
+  if want <= 0 then return end
+  local got = pcall_redis('RPOP', key, want)
+  if type(got) ~= 'table' or got.err then return end
+  local queue, step, suffix = ARGV[12 + 3 * i], ARGV[13 + 3 * i], ARGV[14 + 3 * i]
+  local kept = 0
+  for j = 1, #got do
+    local raw = got[j]
+    if envelope(raw) then
+      n = n + 1
+      c = c + 1
+      kept = kept + 1
+      local tag = prefix .. whole(n) .. ':' .. step .. ':' .. ns
+      h[2 * c - 1] = tag
+      h[2 * c] = '[' .. raw .. suffix
+      z[2 * c - 1] = score
+      z[2 * c] = tag
+      raws[c] = raw
+    else
+      dead_letter(own, tonumber(ARGV[11]), tonumber(ARGV[12]), now,
+        {queue = queue, reason = 'NotEnvelope', instance = id, list = list}, raw)
+    end
+  end
+  if kept > 0 then
+    runs[#runs + 1] = i
+    runs[#runs + 1] = kept
+  end
+  if kept < #got then
+    diverted[#diverted + 1] = i
+    diverted[#diverted + 1] = #got - kept
+  end
+  want = want - #got
+end
+
+for i = 1, L do
+  local list, inflight = KEYS[3 + i], KEYS[3 + L + i]
+  take(i, inflight, list)
+  while true do
+    local v = pcall_redis('LMOVE', inflight, list, 'LEFT', 'RIGHT')
+    if type(v) ~= 'string' then break end
+    back = back + 1
+  end
+  take(i, list, list)
+end
+if c > 0 then
+  call('HSET', unacked, unpack(h))
+  call('ZADD', index, unpack(z))
+end
+return {1, whole(now), lost, runs, raws, back, diverted}

@@ -1,0 +1,105 @@
+package celery
+
+import (
+	"context"
+	"time"
+
+	"github.com/solobeat/solobeat/tasks"
+)
+
+func call0(f func()) {
+	if f != nil {
+		f()
+	}
+}
+
+func call1[A any](f func(A), a A) {
+	if f != nil {
+		f(a)
+	}
+}
+
+func call2[A, B any](f func(A, B), a A, b B) {
+	if f != nil {
+		f(a, b)
+	}
+}
+
+// tookBy tells what was taken, by queue.
+func (e *Engine) tookBy(taken []*item) {
+	if e.cfg.Observer.Taken == nil {
+		return
+	}
+	for i := 0; i < len(taken); {
+		j := i
+		for j < len(taken) && taken[j].src.queue == taken[i].src.queue {
+			j++
+		}
+		e.cfg.Observer.Taken(taken[i].src.queue, j-i)
+		i = j
+	}
+}
+
+func (e *Engine) diverted(queue string, n int) {
+	e.log.Warn("messages that are no task envelopes went to the dead letters", "queue", queue, "number", n)
+	for range n {
+		call2(e.cfg.Observer.DeadLettered, queue, reasonNotEnvelope)
+	}
+}
+
+// settled tells what Redis has confirmed, and does what follows from it.
+func (e *Engine) settled(c *commit) {
+	it, o := c.it, &e.cfg.Observer
+	if c.op != nil && c.op.Act == actPark {
+		e.due.noteText(c.op.Due)
+	}
+	switch {
+	case c.early: // only after a takeover between take and ack; nothing ran
+		return
+	case c.lapse == lapseReturned:
+		call2(o.Returned, it.src.queue, 1)
+		return
+	case c.lapse != "":
+		call2(o.Parked, it.src.queue, c.lapse)
+		return
+	}
+	if o.Finished != nil {
+		o.Finished(Finished{
+			Task: it.taskName(), Queue: it.src.queue, Outcome: c.out.Kind, Reason: c.out.Reason, Ran: c.ran, Runtime: c.runtime,
+		})
+	}
+	if c.op != nil && c.op.Dead != nil {
+		e.log.Warn("message went to the dead letters", "task", it.taskName(), "task_id", it.taskID(), "queue", it.src.queue,
+			"reason", c.op.Dead.Reason, "detail", c.op.Dead.Detail)
+		call2(o.DeadLettered, it.src.queue, c.op.Dead.Reason)
+	}
+	switch c.out.Kind {
+	case tasks.Parked:
+		call2(o.Parked, it.src.queue, string(c.out.Park.Reason))
+		if c.op != nil && c.op.Line != "" {
+			e.looks.put(c.out.Park)
+		}
+		return
+	case tasks.Retried:
+		call2(o.Parked, it.src.queue, parkRetry)
+	case tasks.Returned:
+		call2(o.Returned, it.src.queue, 1)
+		return
+	}
+	// A message that came out of a line brings the next one when it leaves,
+	// whether it ran or not. Who won the lock has released it and woken.
+	if it.note.Key != "" && !c.out.WonLock {
+		e.Wake(context.Background(), it.note.Key)
+	}
+}
+
+// dropped tells that a commit came too late: the message was taken over.
+func (e *Engine) dropped(c *commit) {
+	it := c.it
+	if c.lapse != "" || c.early {
+		return // nothing was to be told about it
+	}
+	e.log.Warn("late commit dropped: the message is no longer this replica's", "task", it.taskName(), "task_id", it.taskID(),
+		"queue", it.src.queue, "outcome", c.out.Kind.String(), "runtime", c.runtime.Round(time.Millisecond))
+	call2(e.cfg.Observer.LateCommit, it.taskName(), it.src.queue)
+}

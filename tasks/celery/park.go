@@ -1,0 +1,157 @@
+package celery
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/wire"
+)
+
+// How long messages are parked.
+const (
+	parkFirst  = time.Second      // doubled per park in a row
+	parkMost   = 30 * time.Second // bound of the doubling
+	parkGuard  = 10 * time.Second // a guard that only a newer replica knows
+	suspectGap = time.Second      // a suspect while another one runs
+	waitMost   = 24 * time.Hour   // longest wait for a lock or record
+	parkJitter = 0.2
+)
+
+// parkBackoff is the wait of the n-th park in a row, n from 1.
+func parkBackoff(n int) time.Duration {
+	d := parkFirst
+	for i := 1; i < n && d < parkMost; i++ {
+		d *= 2
+	}
+	return min(d, parkMost)
+}
+
+// jittered spreads a wait by ± 20 %, so that what was parked together does
+// not come back together.
+func jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (1 + parkJitter*(2*rand.Float64()-1))) //nolint:gosec // spreads load, keeps no secret
+}
+
+// parkUntil parks a message as it is until an instant.
+func (e *Engine) parkUntil(it *item, at time.Time, reason string) *commit {
+	return &commit{it: it, lapse: reason, op: e.parkOp(it, it.raw, at)}
+}
+
+// parkOp is a park with a timer of its own.
+func (e *Engine) parkOp(it *item, raw []byte, at time.Time) *op {
+	due := micros(at)
+	return &op{
+		Act: actPark, ParkAs: e.keys.parkTag(it.from.id, e.parkSeq.Add(1), it.src.step),
+		List: it.src.key, Suffix: it.src.suffix, Queue: it.src.queue, Due: due, Limit: due, Delay: "0", raw: raw,
+	}
+}
+
+// parkedFor parks a message for what the chain said. No attempt is counted.
+func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
+	now := it.deliv.StoreNow()
+	p := out.Park
+	note := parkNote{For: string(p.Reason), N: 1, Key: p.Key}
+	if it.note.For == note.For && it.note.Key == note.Key && !out.WonLock {
+		note.N = it.note.N + 1
+	}
+	waits := p.Key != "" && (p.Reason == tasks.ParkLock || p.Reason == tasks.ParkRecord)
+	delay := jittered(parkBackoff(note.N))
+	switch {
+	case p.Reason == tasks.ParkGuard:
+		delay = jittered(parkGuard)
+	case waits && p.Left > 0:
+		delay = jittered(min(p.Left, parkBackoff(note.N)))
+	}
+	first := it.deliv.FirstPark
+	if waits && (first.IsZero() || out.WonLock) {
+		first = now
+	}
+	raw, err := parkedRaw(it.raw, note, first, out.WonLock && !waits)
+	if err != nil {
+		return e.deadLetter(it, reasonMalformed, err.Error(), wire.ExceptionOf(err))
+	}
+	o := e.parkOp(it, raw, now.Add(delay))
+	if waits {
+		limit := waitLimit(it.deliv, p, first)
+		o.Limit = micros(limit)
+		if due := now.Add(delay); due.After(limit) {
+			o.Due = o.Limit
+		}
+		o.Line, o.Order, o.Delay = e.keys.line(p.Key), micros(first), strconv.FormatInt(delay.Microseconds(), 10)
+	}
+	return &commit{it: it, out: out, op: o}
+}
+
+// waitLimit is the end of a wait for a lock or a record: the chain's own, 24 h
+// after the first park, and, for what has not begun, its expiry and the
+// instant by which it must begin, whichever comes first.
+func waitLimit(d *tasks.Delivery, p tasks.Park, first time.Time) time.Time {
+	limit := first.Add(waitMost)
+	sooner := func(t time.Time) {
+		if !t.IsZero() && t.Before(limit) {
+			limit = t
+		}
+	}
+	sooner(p.Deadline)
+	if !d.Begun() {
+		sooner(d.Task.Expires)
+		if g := d.Task.Guard; g != nil && g.BeginBy > 0 {
+			sooner(time.UnixMilli(g.BeginBy))
+		}
+	}
+	return limit
+}
+
+func parkedRaw(raw []byte, note parkNote, first time.Time, drop bool) ([]byte, error) {
+	text, err := json.Marshal(note)
+	if err != nil {
+		return nil, err
+	}
+	h := map[string]json.RawMessage{headerParked: text}
+	switch {
+	case drop:
+		h[headerFirstPark] = nil
+	case !first.IsZero():
+		h[headerFirstPark] = json.RawMessage(micros(first))
+	}
+	return wire.SetHeaders(raw, h)
+}
+
+// retried sends a message again with one more attempt: RETRY, the new message
+// and the ack are one step.
+func (e *Engine) retried(it *item, out tasks.Outcome) *commit {
+	var eta time.Time
+	if out.After > 0 {
+		eta = it.deliv.StoreNow().Add(out.After)
+	}
+	headers := map[string]json.RawMessage{
+		wire.HeaderDeliveries: nil, wire.HeaderLosses: nil, headerFirstPark: nil, headerParked: nil,
+	}
+	raw, err := wire.Retry(it.raw, it.msg.Retries+1, eta, headers)
+	if err != nil {
+		return e.deadLetter(it, reasonMalformed, err.Error(), wire.ExceptionOf(err))
+	}
+	c := &commit{it: it, out: out}
+	r := &wire.Result{State: wire.StateRetry, Traceback: out.Traceback}
+	if out.Err != nil {
+		exc := exceptionOf(out.Err)
+		r.Exception = &exc
+	}
+	if err := c.store(e, r); err != nil {
+		e.log.Error("result cannot be encoded", "task_id", it.taskID(), "error", err)
+	}
+	if eta.IsZero() {
+		c.op = &op{Act: actPush, List: it.src.key, Side: "L", raw: raw}
+	} else {
+		c.op = e.parkOp(it, raw, eta)
+	}
+	return c
+}
+
+// line is the zset of messages that are parked for a key.
+func (k keys) line(key string) string { return k.own("line:" + key) }
+
+func micros(t time.Time) string { return strconv.FormatInt(t.UnixMicro(), 10) }

@@ -1,0 +1,122 @@
+package celery
+
+import (
+	"time"
+
+	"github.com/solobeat/solobeat/tasks"
+)
+
+// leaveTime bounds the tries to reach a broker that is down when nothing is
+// left to be settled.
+const leaveTime = 3 * time.Second
+
+// stopState is where an orderly end stands.
+type stopState struct {
+	giving bool      // nothing is taken any more; what is unstarted was given back
+	since  time.Time // when the end was asked for; zero: not yet
+	end    time.Time // after which no call is repeated and runs are left
+	last   <-chan time.Time
+	cancel *time.Timer
+	buried bool // there is no registration to give up
+}
+
+func (l *loop) stopRequest() <-chan struct{} {
+	if l.stop.giving {
+		return nil
+	}
+	return l.ctx.Done()
+}
+
+// noteStop starts the clock of the end: runs are cancelled at the end of the
+// grace, whatever the loop is waiting for.
+func (l *loop) noteStop() {
+	if !l.stop.since.IsZero() {
+		return
+	}
+	e := l.e
+	e.log.Info("worker is stopping", "runs", e.Active(), "grace", e.cfg.Grace)
+	l.stop.since = time.Now()
+	whole := e.cfg.Grace + e.tune.exit
+	l.stop.end, l.stop.last = l.stop.since.Add(whole), time.After(whole)
+	l.stop.cancel = time.AfterFunc(e.cfg.Grace, func() {
+		if n := e.Active(); n > 0 {
+			e.log.Warn("grace is over; runs are cancelled", "runs", n)
+		}
+		e.self.Load().cancel(tasks.ErrShutdown)
+	})
+}
+
+// over reports whether the engine must end whatever is unsettled.
+func (l *loop) over() bool {
+	if l.stop.since.IsZero() {
+		return false
+	}
+	return !time.Now().Before(l.stop.end) || l.e.held.len() == 0 && time.Since(l.stop.since) > leaveTime
+}
+
+// beginStop ends the taking: what no run has begun goes back to the lists it
+// came from, newest first, so that the oldest is next again.
+func (l *loop) beginStop() {
+	l.noteStop()
+	l.stop.giving = true
+	l.stopWaiters()
+	for i := range l.hot { // empties the in-flight lists
+		l.armed[i], l.hot[i] = false, true
+	}
+	l.giveBackReady()
+}
+
+// stopWaiters ends the waiters and forgets what they told.
+func (l *loop) stopWaiters() {
+	if l.waiters == nil {
+		return
+	}
+	l.waiters.stop(l.base, l.e.rdb)
+	l.waiters = nil
+	for len(l.fired) > 0 {
+		<-l.fired
+	}
+}
+
+// giveBackReady gives back all that waits for a slot, but what is acked
+// already: that runs.
+func (l *loop) giveBackReady() {
+	for _, it := range l.e.ready.drain(func(it *item) bool { return !it.acked }) {
+		if it == l.suspect {
+			l.suspect = nil
+		}
+		l.queue(l.e.giveBack(it))
+	}
+}
+
+// leave gives the registration up. Peers take what is left over at once, and
+// count no death. It returns left.
+func (l *loop) leave(left int) int {
+	e := l.e
+	l.stopWaiters()
+	e.ready.close()
+	l.stop.cancel.Stop()
+	e.flushWakes(l.base)
+	if l.stop.buried {
+		return left
+	}
+	flag := "0"
+	if left > 0 {
+		flag = "1"
+	}
+	keys := []string{e.keys.replicas(), e.keys.buried(), e.keys.calls(), e.keys.entry(l.self.id)}
+	keys = append(keys, l.self.inlists...)
+	for _, s := range e.sources {
+		keys = append(keys, s.key)
+	}
+	for n := 1; ; n++ {
+		err := e.run(l.base, e.scripts.leave, keys, l.self.id, flag).Err()
+		if err == nil {
+			return left
+		}
+		if n > 1 && !l.again("leave", n, err) {
+			e.log.Error("registration was not given up; peers will bury this replica", "error", err)
+			return left
+		}
+	}
+}

@@ -1,0 +1,354 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// Indices of the known fields in the span tables of an envelope.
+const (
+	topBody = iota
+	topContentEncoding
+	topContentType
+	topHeaders
+	topProperties
+	topCount
+)
+
+const (
+	hLang = iota
+	hTask
+	hID
+	hShadow
+	hETA
+	hExpires
+	hGroup
+	hGroupIndex
+	hRetries
+	hTimelimit
+	hRootID
+	hParentID
+	hArgsRepr
+	hKwargsRepr
+	hOrigin
+	hIgnoreResult
+	hReplacedTaskNesting
+	hStampedHeaders
+	hStamps
+	hCompression
+	hRedelivered
+	hCount
+)
+
+const (
+	pCorrelationID = iota
+	pReplyTo
+	pPriority
+	pBodyEncoding
+	pDeliveryTag
+	pDeliveryInfo
+	pCount
+)
+
+const (
+	dExchange = iota
+	dRoutingKey
+	dRedelivered
+	dCount
+)
+
+func topField(key []byte) int {
+	switch string(key) {
+	case "body":
+		return topBody
+	case "content-encoding":
+		return topContentEncoding
+	case "content-type":
+		return topContentType
+	case "headers":
+		return topHeaders
+	case "properties":
+		return topProperties
+	}
+	return -1
+}
+
+func headerField(key []byte) int {
+	switch string(key) {
+	case "lang":
+		return hLang
+	case "task":
+		return hTask
+	case "id":
+		return hID
+	case "shadow":
+		return hShadow
+	case "eta":
+		return hETA
+	case "expires":
+		return hExpires
+	case "group":
+		return hGroup
+	case "group_index":
+		return hGroupIndex
+	case "retries":
+		return hRetries
+	case "timelimit":
+		return hTimelimit
+	case "root_id":
+		return hRootID
+	case "parent_id":
+		return hParentID
+	case "argsrepr":
+		return hArgsRepr
+	case "kwargsrepr":
+		return hKwargsRepr
+	case "origin":
+		return hOrigin
+	case "ignore_result":
+		return hIgnoreResult
+	case "replaced_task_nesting":
+		return hReplacedTaskNesting
+	case "stamped_headers":
+		return hStampedHeaders
+	case "stamps":
+		return hStamps
+	case "compression":
+		return hCompression
+	case "redelivered":
+		return hRedelivered
+	}
+	return -1
+}
+
+func propertyField(key []byte) int {
+	switch string(key) {
+	case "correlation_id":
+		return pCorrelationID
+	case "reply_to":
+		return pReplyTo
+	case "priority":
+		return pPriority
+	case "body_encoding":
+		return pBodyEncoding
+	case "delivery_tag":
+		return pDeliveryTag
+	case "delivery_info":
+		return pDeliveryInfo
+	}
+	return -1
+}
+
+func deliveryField(key []byte) int {
+	switch string(key) {
+	case "exchange":
+		return dExchange
+	case "routing_key":
+		return dRoutingKey
+	case "redelivered":
+		return dRedelivered
+	}
+	return -1
+}
+
+// envelope is where everything lies in the raw bytes. As in every JSON reader,
+// of a key that occurs twice the last one counts.
+type envelope struct {
+	raw   []byte
+	text  string // the same bytes; strings of the message are cut from it
+	top   [topCount]span
+	head  [hCount]span
+	props [pCount]span
+	info  [dCount]span
+	other map[string]json.RawMessage // unknown headers
+
+	headIsObject, propsIsObject, infoIsObject bool
+}
+
+// newEnvelope scans raw once. On an error the envelope holds what was found up
+// to there.
+func newEnvelope(raw []byte) (*envelope, *Error) {
+	e := &envelope{raw: raw}
+	if !utf8.Valid(raw) {
+		return e, fail(ErrNotEnvelope, "", "the bytes are not UTF-8")
+	}
+	e.text = string(raw)
+	s := scanner{b: raw}
+	if s.peek() != '{' {
+		return e, fail(ErrNotEnvelope, "", "no JSON object")
+	}
+	if !e.scanTop(&s) {
+		return e, fail(ErrNotEnvelope, "", s.errorAt())
+	}
+	if !s.end() {
+		return e, fail(ErrNotEnvelope, "", s.errorAt())
+	}
+	return e, nil
+}
+
+func (e *envelope) scanTop(s *scanner) bool {
+	if !s.enter() {
+		return false
+	}
+	for first := true; ; first = false {
+		key, st := s.member(first)
+		if st != stepMore {
+			return st == stepDone
+		}
+		field := topField(unquoted(e.raw, key))
+		from := s.i
+		var ok bool
+		switch field {
+		case topHeaders:
+			ok = e.scanHeaders(s)
+		case topProperties:
+			ok = e.scanProperties(s)
+		default:
+			ok = s.value()
+		}
+		if field >= 0 && ok {
+			e.top[field] = span{from, s.i}
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
+func (e *envelope) scanHeaders(s *scanner) bool {
+	e.head, e.other = [hCount]span{}, nil
+	if e.headIsObject = s.peek() == '{'; !e.headIsObject {
+		return s.value()
+	}
+	if !s.enter() {
+		return false
+	}
+	for first := true; ; first = false {
+		key, st := s.member(first)
+		if st != stepMore {
+			return st == stepDone
+		}
+		val, ok := s.take()
+		if !ok {
+			return false
+		}
+		if field := headerField(unquoted(e.raw, key)); field >= 0 {
+			e.head[field] = val
+			continue
+		}
+		if e.other == nil {
+			e.other = make(map[string]json.RawMessage, 4)
+		}
+		e.other[e.str(key)] = val.in(e.raw)
+	}
+}
+
+func (e *envelope) scanProperties(s *scanner) bool {
+	e.props, e.info, e.infoIsObject = [pCount]span{}, [dCount]span{}, false
+	if e.propsIsObject = s.peek() == '{'; !e.propsIsObject {
+		return s.value()
+	}
+	if !s.enter() {
+		return false
+	}
+	for first := true; ; first = false {
+		key, st := s.member(first)
+		if st != stepMore {
+			return st == stepDone
+		}
+		field := propertyField(unquoted(e.raw, key))
+		from := s.i
+		var ok bool
+		if field == pDeliveryInfo {
+			ok = e.scanDelivery(s)
+		} else {
+			ok = s.value()
+		}
+		if !ok {
+			return false
+		}
+		if field >= 0 {
+			e.props[field] = span{from, s.i}
+		}
+	}
+}
+
+func (e *envelope) scanDelivery(s *scanner) bool {
+	e.info = [dCount]span{}
+	if e.infoIsObject = s.peek() == '{'; !e.infoIsObject {
+		return s.value()
+	}
+	if !s.enter() {
+		return false
+	}
+	for first := true; ; first = false {
+		key, st := s.member(first)
+		if st != stepMore {
+			return st == stepDone
+		}
+		val, ok := s.take()
+		if !ok {
+			return false
+		}
+		if field := deliveryField(unquoted(e.raw, key)); field >= 0 {
+			e.info[field] = val
+		}
+	}
+}
+
+// shape checks what every Celery worker reads without asking: a worker that
+// meets an envelope without it stops, or reconnects for ever.
+func (e *envelope) shape() *Error {
+	switch {
+	case !e.headIsObject:
+		return fail(ErrNotEnvelope, "headers", "missing or no object")
+	case !e.propsIsObject:
+		return fail(ErrNotEnvelope, "properties", "missing or no object")
+	case !e.isString(e.props[pDeliveryTag]):
+		return fail(ErrNotEnvelope, "properties.delivery_tag", "missing or no string")
+	case !e.infoIsObject:
+		return fail(ErrNotEnvelope, "properties.delivery_info", "missing or no object")
+	case !e.isString(e.info[dExchange]) && !e.isNull(e.info[dExchange]):
+		return fail(ErrNotEnvelope, "properties.delivery_info.exchange", "missing or no string")
+	case !e.isString(e.info[dRoutingKey]) && !e.isNull(e.info[dRoutingKey]):
+		return fail(ErrNotEnvelope, "properties.delivery_info.routing_key", "missing or no string")
+	case !e.isString(e.top[topContentType]):
+		return fail(ErrNotEnvelope, "content-type", "missing or no string")
+	}
+	return nil
+}
+
+// absent reports whether the field is missing.
+func (p span) absent() bool { return p.from == p.to }
+
+func (e *envelope) isString(p span) bool { return !p.absent() && e.raw[p.from] == '"' }
+
+func (e *envelope) isNull(p span) bool { return !p.absent() && e.raw[p.from] == 'n' }
+
+// none reports whether the field is missing or null.
+func (e *envelope) none(p span) bool { return p.absent() || e.raw[p.from] == 'n' }
+
+// str gives the text of a string, "" for everything else.
+func (e *envelope) str(p span) string {
+	if !e.isString(p) {
+		return ""
+	}
+	if bytes.IndexByte(p.in(e.raw), '\\') >= 0 {
+		return unescape(p.in(e.raw))
+	}
+	return e.text[p.from+1 : p.to-1]
+}
+
+// LooksLikeEnvelope is the test that the taking script makes on every message
+// before it puts it where Python workers may read it: an object by its first
+// and last byte, in which the four words stand that a worker cannot do
+// without. What fails it may still be an envelope (white space around it, a
+// key written with escapes); what passes may still be malformed.
+func LooksLikeEnvelope(raw []byte) bool {
+	return len(raw) > 1 && raw[0] == '{' && raw[len(raw)-1] == '}' &&
+		bytes.Contains(raw, []byte(`"delivery_tag"`)) &&
+		bytes.Contains(raw, []byte(`"delivery_info"`)) &&
+		bytes.Contains(raw, []byte(`"headers"`)) &&
+		bytes.Contains(raw, []byte(`"content-type"`))
+}

@@ -1,0 +1,108 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The causes with which a run's context is cancelled, and the errors that a
+// handler may return to steer what becomes of its message. Test with
+// errors.Is, also on context.Cause(ctx).
+var (
+	// ErrShutdown: the worker is shutting down and its grace is over.
+	ErrShutdown = errors.New("tasks: worker is shutting down")
+	// ErrBuried: peers took this replica for dead and took its messages over.
+	ErrBuried = errors.New("tasks: replica was taken for dead by its peers")
+	// ErrTimeout: the run passed its timeout.
+	ErrTimeout = errors.New("tasks: run passed its timeout")
+	// ErrNotExecuted: the handler vouches that the effect did not happen.
+	ErrNotExecuted = errors.New("tasks: effect was not executed")
+	// ErrUnknownTask: no handler is registered under the name.
+	ErrUnknownTask = errors.New("tasks: no handler is registered")
+	// ErrDuplicateName: the name is registered twice.
+	ErrDuplicateName = errors.New("tasks: name is registered twice")
+	// ErrBadName: the name is no task name.
+	ErrBadName = errors.New("tasks: bad task name")
+	// ErrBadArguments: the arguments do not fit the handler's input. It is
+	// permanent: the same message can never fit.
+	ErrBadArguments = errors.New("tasks: arguments do not fit")
+)
+
+// RetryError asks for another run; see [Retry].
+type RetryError struct {
+	// After is the wait; 0 takes the policy's delay.
+	After time.Duration
+	// Max is the largest number of retries; 0 means 3.
+	Max int
+	// Cause is the reason, may be nil.
+	Cause error
+}
+
+// Retry returns an error that asks for another run after the given wait (0:
+// 10 s doubling to 10 m). Max bounds the number of retries; 0 means 3.
+func Retry(cause error, after time.Duration, maxRetries int) error {
+	return &RetryError{After: after, Max: maxRetries, Cause: cause}
+}
+
+// Error tells the cause and the wait.
+func (e *RetryError) Error() string {
+	if e.Cause == nil {
+		return "tasks: retry in " + e.After.String()
+	}
+	return fmt.Sprintf("tasks: retry in %s: %v", e.After, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *RetryError) Unwrap() error { return e.Cause }
+
+// PermanentError ends a task for good; see [Permanent].
+type PermanentError struct{ Cause error }
+
+// Permanent returns an error that ends the task for good: it is not retried,
+// and its record stays failed, so that the same key is not tried again.
+func Permanent(cause error) error { return &PermanentError{Cause: cause} }
+
+// Error returns the cause's text.
+func (e *PermanentError) Error() string { return e.Cause.Error() }
+
+// Unwrap returns the cause.
+func (e *PermanentError) Unwrap() error { return e.Cause }
+
+// Exception is an error that says how a Python client shall see it.
+type Exception struct {
+	// Type is the exception's class name, such as "PaymentDeclined".
+	Type string
+	// Module is where Python looks for the class; "" makes a new class.
+	Module string
+	// Args are the exception's arguments; JSON values.
+	Args []any
+	// Cause is the Go error behind it, may be nil.
+	Cause error
+}
+
+// Error returns the type and the arguments.
+func (e *Exception) Error() string {
+	if len(e.Args) == 0 {
+		return e.Type
+	}
+	return fmt.Sprintf("%s: %v", e.Type, e.Args[0])
+}
+
+// Unwrap returns the cause.
+func (e *Exception) Unwrap() error { return e.Cause }
+
+// ErrorCode returns the type: what a record keeps of a failure.
+func (e *Exception) ErrorCode() string { return e.Type }
+
+// PanicError is a panic of a handler, recovered: the run failed, the process
+// lives.
+type PanicError struct {
+	// Value is what was passed to panic.
+	Value any
+	// Stack is the goroutine's stack.
+	Stack []byte
+}
+
+// Error returns the panic's value.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }

@@ -1,0 +1,183 @@
+package tasks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// GuardHeader is the message header that carries a [Guard] as JSON text.
+const GuardHeader = "solobeat-guard"
+
+// GuardVersion is the version of [Guard] that this program writes, and the
+// newest that it runs.
+const GuardVersion = 1
+
+// MaxGuardBytes bounds the JSON text of a guard.
+const MaxGuardBytes = 4096
+
+// ErrGuardVersion is returned by [DecodeGuard] for a guard of a version that
+// this program does not know: the message waits for a replica that does, and
+// is never run unguarded.
+var ErrGuardVersion = errors.New("tasks: guard of an unknown version")
+
+// Guard spells out in the message how it is guarded, so that a message
+// stands for itself over rolling deploys: keys are rendered, not templates.
+type Guard struct {
+	// Version is [GuardVersion].
+	Version int `json:"v"`
+	// Job is the schedule's entry, "" for a task that an app sent.
+	Job string `json:"job,omitempty"`
+	// Tick is the job's tick in milliseconds since the epoch, 0 for none.
+	Tick int64 `json:"tick,omitempty"`
+	// Label is the tick's civil time in the job's zone with the UTC offset.
+	Label string `json:"label,omitempty"`
+	// BeginBy is the misfire deadline in milliseconds since the epoch: a run
+	// that has not begun by then (by the store's clock) is revoked. 0: none.
+	BeginBy int64 `json:"begin_by,omitempty"`
+	// TimeoutMS is the job's timeout in milliseconds, 0 for none.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// Retries is the retry policy for plain errors; nil: the default (3 for
+	// a job, none for a task that an app sent).
+	Retries *RetryPolicy `json:"retries,omitempty"`
+	// Lock is the job's lock, nil for none.
+	Lock *LockGuard `json:"lock,omitempty"`
+	// Record is the job's idempotency record, nil for none.
+	Record *RecordGuard `json:"record,omitempty"`
+}
+
+// LockGuard describes the lock under which a task runs. Times are whole
+// milliseconds.
+type LockGuard struct {
+	// Key is the lock's key in the store, verbatim.
+	Key string `json:"key"`
+	// Name is the key as the file has it, before rendering: what metrics
+	// show, so that their series stay bounded. "" means the key itself.
+	Name string `json:"name,omitempty"`
+	// Backend names the store; "redis" is the default.
+	Backend string `json:"backend,omitempty"`
+	// TTLMS is the time to live; at least 1,000.
+	TTLMS int64 `json:"ttl_ms"`
+	// RenewMS is the watchdog's period; 0 means a third of the TTL.
+	RenewMS int64 `json:"renew_ms,omitempty"`
+	// ExpectMS is the run time above which the run has outlived its lock;
+	// 0 means the default (the job's own ttl, else its timeout, else 5 m).
+	ExpectMS int64 `json:"expect_ms,omitempty"`
+	// MaxHoldMS bounds renewal; 0 means timeout + 1 m, or 24 h without one.
+	MaxHoldMS int64 `json:"max_hold_ms,omitempty"`
+	// OnBusy says what happens if another holds the lock.
+	OnBusy OnBusy `json:"on_busy"`
+	// FenceBase is added to the store's fence.
+	FenceBase uint64 `json:"fence_base,omitempty"`
+}
+
+// OnBusy is the policy for a lock that another holds.
+type OnBusy string
+
+// The policies for a busy lock.
+const (
+	// OnBusySkip ends the task with SUCCESS and a null result.
+	OnBusySkip OnBusy = "skip"
+	// OnBusyRetry parks the message until the lock is free.
+	OnBusyRetry OnBusy = "retry"
+)
+
+// RecordGuard describes the idempotency record of a task. Times are whole
+// milliseconds.
+type RecordGuard struct {
+	// Key is the record's key without namespace.
+	Key string `json:"key"`
+	// Store names the store; "redis" is the default.
+	Store string `json:"store,omitempty"`
+	// RetentionMS is how long a completed record is kept; 0 means 7 days.
+	RetentionMS int64 `json:"retention_ms,omitempty"`
+	// Fingerprint is the hex SHA-256 of the payload fields that must be the
+	// same for one key; "" means that nothing is compared.
+	Fingerprint string `json:"fp,omitempty"`
+}
+
+// RetryPolicy says how often and how late a failed run is tried again.
+type RetryPolicy struct {
+	// Max is the number of retries after the first run; 0: none.
+	Max int `json:"max"`
+	// BaseMS is the first delay, doubled per retry; 0 means 10,000.
+	BaseMS int64 `json:"base_ms,omitempty"`
+	// MaxDelayMS bounds the delay; 0 means 600,000.
+	MaxDelayMS int64 `json:"max_delay_ms,omitempty"`
+}
+
+// DefaultRetries is the retry policy of jobs: 3 retries, 10 s doubling to
+// 10 m.
+var DefaultRetries = RetryPolicy{Max: 3, BaseMS: 10_000, MaxDelayMS: 600_000} //nolint:gochecknoglobals // a constant in all but syntax
+
+// Delay returns the wait before retry number n, counted from 1.
+func (p RetryPolicy) Delay(n int) time.Duration {
+	base, limit := p.BaseMS, p.MaxDelayMS
+	if base <= 0 {
+		base = DefaultRetries.BaseMS
+	}
+	if limit <= 0 {
+		limit = DefaultRetries.MaxDelayMS
+	}
+	d := base
+	for i := 1; i < n && d < limit; i++ {
+		d *= 2
+	}
+	return time.Duration(min(d, limit)) * time.Millisecond
+}
+
+// Encode returns the guard as JSON text. It fails if the text is longer than
+// [MaxGuardBytes].
+func (g *Guard) Encode() (json.RawMessage, error) {
+	c := *g
+	c.Version = GuardVersion
+	b, err := json.Marshal(&c)
+	if err != nil {
+		return nil, fmt.Errorf("tasks: guard of %q: %w", g.Job, err)
+	}
+	if len(b) > MaxGuardBytes {
+		return nil, fmt.Errorf("tasks: guard of %q has %d bytes, the limit is %d: shorten its keys", g.Job, len(b), MaxGuardBytes)
+	}
+	return b, nil
+}
+
+// DecodeGuard reads the text of [GuardHeader]. A version that is not known
+// gives [ErrGuardVersion]; anything else that is wrong another error.
+func DecodeGuard(text json.RawMessage) (*Guard, error) {
+	if len(text) > MaxGuardBytes {
+		return nil, fmt.Errorf("tasks: guard has %d bytes, the limit is %d", len(text), MaxGuardBytes)
+	}
+	var v struct {
+		Version int `json:"v"`
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		return nil, fmt.Errorf("tasks: guard is no JSON object: %w", err)
+	}
+	if v.Version < 1 || v.Version > GuardVersion {
+		return nil, fmt.Errorf("%w: %d, this program knows up to %d", ErrGuardVersion, v.Version, GuardVersion)
+	}
+	var g Guard
+	if err := json.Unmarshal(text, &g); err != nil {
+		return nil, fmt.Errorf("tasks: guard: %w", err)
+	}
+	return &g, g.validate()
+}
+
+func (g *Guard) validate() error {
+	if l := g.Lock; l != nil {
+		if l.Key == "" {
+			return errors.New("tasks: guard: lock without key")
+		}
+		if l.TTLMS < 1000 {
+			return fmt.Errorf("tasks: guard: lock %q: ttl of %d ms, at least 1000 is needed", l.Key, l.TTLMS)
+		}
+		if l.OnBusy != OnBusySkip && l.OnBusy != OnBusyRetry {
+			return fmt.Errorf("tasks: guard: lock %q: on_busy %q, skip or retry is known", l.Key, l.OnBusy)
+		}
+	}
+	if r := g.Record; r != nil && r.Key == "" {
+		return errors.New("tasks: guard: record without key")
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// Runner runs one delivery through the chain and says what shall become of
+// its message. It never panics.
+type Runner func(ctx context.Context, d *Delivery) Outcome
+
+// Kind is what an engine does with a message after a run.
+type Kind int
+
+// The kinds of outcome.
+const (
+	// Succeeded: write the result SUCCESS, ack.
+	Succeeded Kind = iota + 1
+	// Failed: write the result FAILURE, ack; with DeadLetter also keep it.
+	Failed
+	// Retried: send again with one more attempt after After, write RETRY, ack.
+	Retried
+	// Revoked: write the result REVOKED with Reason, ack.
+	Revoked
+	// Parked: put back for Park.Left without counting an attempt.
+	Parked
+	// Returned: give back to the taking end, marked redelivered, no attempt
+	// counted; Lost says whether it counts as a loss of lock or record.
+	Returned
+)
+
+// String returns the outcome's name as metrics and history show it.
+func (k Kind) String() string {
+	switch k {
+	case Succeeded:
+		return "succeeded"
+	case Failed:
+		return "failed"
+	case Retried:
+		return "retried"
+	case Revoked:
+		return "revoked"
+	case Parked:
+		return "parked"
+	case Returned:
+		return "returned"
+	default:
+		return "unknown"
+	}
+}
+
+// Outcome is what becomes of a message after a run.
+type Outcome struct {
+	Kind Kind
+	// Result is the JSON of Succeeded; nil means null.
+	Result json.RawMessage
+	// Note is an extra object in the result's JSON under the key "solobeat",
+	// which tells of a stop by a guard; nil for none.
+	Note *Note
+	// Err is the reason of Failed, Retried and Returned.
+	Err error
+	// Traceback is the text of Failed: the stack of a panic, else "".
+	Traceback string
+	// Reason names a stop in one word for metrics, results and dead letters:
+	// "expired", "missed", "busy", "NotRegistered", …
+	Reason string
+	// DeadLetter keeps the message of a Failed task in the dead letters.
+	DeadLetter bool
+	// After is the wait before the next attempt of Retried.
+	After time.Duration
+	// Park says how long and for what a Parked message waits.
+	Park Park
+	// Lost counts a Returned message as a loss of its lock or record.
+	Lost bool
+	// WonLock drops the message's first-park time: its lock was won.
+	WonLock bool
+}
+
+// Note is what a caller reads in a result about a stop by a guard.
+type Note struct {
+	// Outcome is "skipped" or "replayed".
+	Outcome string `json:"outcome"`
+	// Reason is "busy", "completed" or "omitted".
+	Reason string `json:"reason,omitempty"`
+	// Holder names who held the lock, where known.
+	Holder string `json:"holder,omitempty"`
+	// Result is "omitted" where a stored result was too large to keep.
+	Result string `json:"result,omitempty"`
+}
+
+// ParkReason says what a parked message waits for.
+type ParkReason string
+
+// The reasons for parking.
+const (
+	// ParkLock: another holds the lock. Only the oldest parked message of a
+	// key has a timer; a release brings it forward.
+	ParkLock ParkReason = "lock"
+	// ParkRecord: another run has the record in progress; as ParkLock.
+	ParkRecord ParkReason = "record"
+	// ParkStore: the lock's or the record's store is out of reach.
+	ParkStore ParkReason = "store"
+	// ParkGuard: the guard is of a version that this replica does not know.
+	ParkGuard ParkReason = "guard"
+)
+
+// Park says how long, and for what, a message waits in the broker.
+type Park struct {
+	Reason ParkReason
+	// Key is the lock's or the record's key for ParkLock and ParkRecord:
+	// messages with one key wait in one line.
+	Key string
+	// Left is the time after which the key may be free: the lock's remaining
+	// TTL or the record's remaining lease; for ParkStore and ParkGuard 0,
+	// since the engine's own back-off applies.
+	Left time.Duration
+	// Deadline is the latest end of the wait by the store's clock; zero means
+	// 24 h after the first park.
+	Deadline time.Time
+}
+
+// Waker is an engine that can bring forward what is parked for a key: the
+// chain calls it after it released that lock or record.
+type Waker interface {
+	Wake(ctx context.Context, key string)
+}

@@ -1,0 +1,168 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/solobeat/solobeat/idempotency"
+	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/tasks"
+)
+
+// causedError is a handler's error with the cause for which its context was
+// cancelled, nil if it was not.
+type causedError struct{ err, cause error }
+
+func (e *causedError) Error() string { return e.err.Error() }
+func (e *causedError) Unwrap() error { return e.err }
+
+// outcome ends the record and says what becomes of the message. Whatever the
+// handler returned, a record that another run took over decides: this
+// message is then a second copy, answered from the record.
+func (r *run) outcome(ctx context.Context, result json.RawMessage, err error) tasks.Outcome {
+	if err == nil {
+		return r.success(ctx, result)
+	}
+	if r.hold != nil && errors.Is(r.hold.Check(), idempotency.ErrStale) {
+		return r.takenOver()
+	}
+	var perm *tasks.PermanentError
+	if errors.As(err, &perm) {
+		return r.permanent(ctx, err)
+	}
+	var cause error
+	if c := new(causedError); errors.As(err, &c) {
+		cause = c.cause
+	}
+	switch {
+	case errors.Is(cause, tasks.ErrShutdown), errors.Is(cause, tasks.ErrBuried):
+		r.release(ctx, err)
+		return tasks.Outcome{Kind: tasks.Returned, Err: cause, Reason: "shutdown"}
+	case lost(cause):
+		return r.lostGuard(ctx, cause)
+	default:
+		return r.failure(ctx, err, cause)
+	}
+}
+
+// lost tells the loss of a lock or record from max_hold and a timeout, which
+// are the run's own fault.
+func lost(cause error) bool {
+	return errors.Is(cause, lockguard.ErrLost) || errors.Is(cause, idempotency.ErrStale) || errors.Is(cause, idempotency.ErrLeaseLost)
+}
+
+func (r *run) success(ctx context.Context, result json.RawMessage) tasks.Outcome {
+	if r.hold != nil {
+		switch err := r.hold.Complete(ctx, result); {
+		case errors.Is(err, idempotency.ErrStale):
+			return r.takenOver()
+		case err != nil:
+			// The effect has happened: its result stands. The record is left in
+			// progress, so that another message of this key waits for its lease.
+			r.w.log.Error("record could not be completed", "task_id", r.d.Task.ID, "task", r.d.Task.Name, "error", err)
+		}
+	}
+	return tasks.Outcome{Kind: tasks.Succeeded, Result: result}
+}
+
+func (r *run) takenOver() tasks.Outcome {
+	return r.park(tasks.ParkRecord, parkKey(r.plan.record.key), time.Second, "taken_over")
+}
+
+func (r *run) permanent(ctx context.Context, err error) tasks.Outcome {
+	if r.hold != nil {
+		if ferr := r.hold.Fail(ctx, err); errors.Is(ferr, idempotency.ErrStale) {
+			return r.takenOver()
+		}
+	}
+	return failed(exception(err), "permanent")
+}
+
+// release gives the record back, so that the next run may claim it at once.
+func (r *run) release(ctx context.Context, cause error) {
+	if r.hold == nil {
+		return
+	}
+	if err := r.hold.Release(ctx, cause, 0); err != nil && !errors.Is(err, idempotency.ErrStale) {
+		r.w.log.Warn("record could not be released", "task_id", r.d.Task.ID, "error", err)
+	}
+}
+
+func (r *run) lostGuard(ctx context.Context, cause error) tasks.Outcome {
+	r.release(ctx, cause)
+	if r.d.Losses+1 >= r.w.cfg.PoisonAfter {
+		return failed(&tasks.Exception{
+			Type: "LockLost", Args: []any{fmt.Sprintf("lock or record was lost in %d runs", r.d.Losses+1)}, Cause: cause,
+		}, "LockLost")
+	}
+	return tasks.Outcome{Kind: tasks.Returned, Err: cause, Reason: "lost", Lost: true}
+}
+
+// failure is a run that failed by itself: tried again where its policy says.
+func (r *run) failure(ctx context.Context, err, cause error) tasks.Outcome {
+	if errors.Is(cause, tasks.ErrTimeout) && isContextError(err) {
+		err = &tasks.Exception{Type: "TimeLimitExceeded", Module: "billiard.exceptions", Args: []any{r.plan.timeout.Seconds()}, Cause: tasks.ErrTimeout}
+	}
+	r.release(ctx, err)
+	policy, after := r.plan.retries, time.Duration(0)
+	var asked *tasks.RetryError
+	if errors.As(err, &asked) {
+		policy.Max, after = asked.Max, asked.After
+		if policy.Max == 0 {
+			policy.Max = tasks.DefaultRetries.Max
+		}
+	}
+	if retriesDone := r.d.Task.Attempt - 1; retriesDone < policy.Max {
+		if after <= 0 {
+			after = policy.Delay(retriesDone + 1)
+		}
+		out := tasks.Outcome{Kind: tasks.Retried, Err: exception(retryCause(err)), After: after, Reason: "error"}
+		out.Traceback = traceback(err)
+		return out
+	}
+	out := failed(exception(retryCause(err)), "error")
+	if asked != nil && asked.Cause == nil {
+		out.Err = &tasks.Exception{
+			Type: "MaxRetriesExceededError", Module: "celery.exceptions",
+			Args: []any{fmt.Sprintf("Can't retry %s[%s]: %d retries are done", r.d.Task.Name, r.d.Task.ID, policy.Max)},
+		}
+	}
+	return out
+}
+
+func retryCause(err error) error {
+	var asked *tasks.RetryError
+	if errors.As(err, &asked) && asked.Cause != nil {
+		return asked.Cause
+	}
+	return err
+}
+
+func traceback(err error) string {
+	var p *tasks.PanicError
+	if errors.As(err, &p) {
+		return string(p.Stack)
+	}
+	return ""
+}
+
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// exception takes the wrappings off that say how to treat an error, not what
+// it is.
+func exception(err error) error {
+	var c *causedError
+	if errors.As(err, &c) {
+		err = c.err
+	}
+	var perm *tasks.PermanentError
+	if errors.As(err, &perm) {
+		err = perm.Cause
+	}
+	return err
+}

@@ -1,0 +1,212 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/solobeat/solobeat/idempotency"
+	"github.com/solobeat/solobeat/internal/render"
+	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/tasks"
+)
+
+// The limits that hold where neither file nor message says anything.
+const (
+	defaultTTL       = 30 * time.Second
+	defaultExpect    = 5 * time.Minute
+	defaultMaxHold   = 24 * time.Hour
+	defaultRetention = 7 * 24 * time.Hour
+	maxParked        = 24 * time.Hour
+)
+
+// plan is how one delivery is to be run: the message's guard with what the
+// configuration replaces.
+type plan struct {
+	schedule string
+	timeout  time.Duration
+	retries  tasks.RetryPolicy
+	beginBy  time.Time
+	lock     *lockPlan
+	record   *recordPlan
+}
+
+type lockPlan struct {
+	guard                       *lockguard.Guard
+	key, name                   string
+	ttl, renew, expect, maxHold time.Duration
+	onBusy                      tasks.OnBusy
+	fenceBase                   uint64
+}
+
+type recordPlan struct {
+	guard       *idempotency.Guard
+	key         idempotency.Key
+	lease       time.Duration
+	renew       time.Duration // 0: a third of the lease
+	retention   time.Duration
+	maxHold     time.Duration
+	fingerprint string
+}
+
+func (w *Worker) plan(d *tasks.Delivery) (*plan, error) {
+	g, own := d.Task.Guard, w.cfg.Tasks[d.Task.Name]
+	if g == nil {
+		g = &tasks.Guard{}
+	}
+	p := &plan{schedule: g.Job, timeout: own.Timeout}
+	if p.timeout == 0 {
+		p.timeout = ms(g.TimeoutMS)
+	}
+	if g.BeginBy > 0 {
+		p.beginBy = time.UnixMilli(g.BeginBy)
+	}
+	switch {
+	case own.Retries != nil:
+		p.retries = *own.Retries
+	case g.Retries != nil:
+		p.retries = *g.Retries
+	case g.Job != "":
+		p.retries = tasks.DefaultRetries
+	}
+	if err := w.planLock(p, d.Task, g.Lock, own); err != nil {
+		return nil, err
+	}
+	return p, w.planRecord(p, d.Task, g.Record, own)
+}
+
+func (w *Worker) planLock(p *plan, t *tasks.Task, g *tasks.LockGuard, own TaskConfig) error {
+	var backend string
+	switch {
+	case own.Lock != nil:
+		key, err := own.Lock.Key.Render(renderData(t, own.Params))
+		if err != nil {
+			return fmt.Errorf("lock key: %w", err)
+		}
+		l := own.Lock
+		backend = l.Backend
+		p.lock = &lockPlan{key: key, name: l.Name, ttl: l.TTL, renew: l.Renew, expect: l.Expect, maxHold: l.MaxHold, onBusy: l.OnBusy, fenceBase: l.FenceBase}
+		if p.lock.onBusy == "" {
+			p.lock.onBusy = tasks.OnBusyRetry
+		}
+	case g != nil:
+		backend = g.Backend
+		p.lock = &lockPlan{
+			key: g.Key, name: g.Name, ttl: ms(g.TTLMS), renew: ms(g.RenewMS), expect: ms(g.ExpectMS),
+			maxHold: ms(g.MaxHoldMS), onBusy: g.OnBusy, fenceBase: g.FenceBase,
+		}
+	default:
+		return nil
+	}
+	guard, ok := w.cfg.Locks[backendOr(backend)]
+	if !ok {
+		return fmt.Errorf("lock back end %q is not configured in this worker", backendOr(backend))
+	}
+	p.lock.guard = guard
+	p.lock.defaults(p.timeout)
+	return nil
+}
+
+func (l *lockPlan) defaults(timeout time.Duration) {
+	if l.name == "" {
+		l.name = l.key
+	}
+	ownTTL := l.ttl > 0
+	if !ownTTL {
+		l.ttl = defaultTTL
+	}
+	if l.renew <= 0 {
+		l.renew = l.ttl / 3
+	}
+	if l.expect <= 0 {
+		switch {
+		case ownTTL:
+			l.expect = l.ttl
+		case timeout > 0:
+			l.expect = timeout
+		default:
+			l.expect = defaultExpect
+		}
+	}
+	if l.maxHold <= 0 {
+		l.maxHold = maxHold(timeout)
+	}
+}
+
+func maxHold(timeout time.Duration) time.Duration {
+	if timeout > 0 {
+		return timeout + time.Minute
+	}
+	return defaultMaxHold
+}
+
+func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own TaskConfig) error {
+	var store string
+	r := &recordPlan{lease: defaultTTL, maxHold: maxHold(p.timeout)}
+	switch {
+	case own.Record != nil:
+		store, r.retention = own.Record.Store, own.Record.Retention
+		if err := r.fromConfig(t, own); err != nil {
+			return err
+		}
+	case g != nil:
+		store, r.retention, r.fingerprint = g.Store, ms(g.RetentionMS), g.Fingerprint
+		r.key = idempotency.Key{Namespace: t.Name, Text: g.Key}
+	default:
+		return nil
+	}
+	if r.retention <= 0 {
+		r.retention = defaultRetention
+	}
+	if p.lock != nil {
+		r.lease, r.renew, r.maxHold = p.lock.ttl, p.lock.renew, p.lock.maxHold
+	}
+	guard, ok := w.cfg.Records[backendOr(store)]
+	if !ok {
+		return fmt.Errorf("record store %q is not configured in this worker", backendOr(store))
+	}
+	r.guard = guard
+	p.record = r
+	return nil
+}
+
+func (r *recordPlan) fromConfig(t *tasks.Task, own TaskConfig) error {
+	r.key = idempotency.TaskKey(t.Name, t.ID)
+	if own.Record.Key != nil {
+		text, err := own.Record.Key.Render(renderData(t, own.Params))
+		if err != nil {
+			return fmt.Errorf("record key: %w", err)
+		}
+		r.key = idempotency.Key{Namespace: t.Name, Text: text}
+	}
+	if len(own.Record.Fingerprint) == 0 {
+		return nil
+	}
+	fp, err := idempotency.Fingerprint(own.Record.Fingerprint, params(t, own.Params))
+	if err != nil {
+		return fmt.Errorf("fingerprint: %w", err)
+	}
+	r.fingerprint = fp
+	return nil
+}
+
+// params are the arguments by name: kwargs, and the positional ones that the
+// configuration names.
+func params(t *tasks.Task, names []string) map[string]json.RawMessage {
+	all := make(map[string]json.RawMessage, len(t.Kwargs)+len(t.Args))
+	for i, a := range t.Args {
+		if i < len(names) {
+			all[names[i]] = a
+		}
+	}
+	for k, v := range t.Kwargs {
+		all[k] = v
+	}
+	return all
+}
+
+func renderData(t *tasks.Task, names []string) render.Data {
+	return render.Data{Params: params(t, names), Task: render.Task{Name: t.Name}}
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -1,0 +1,290 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/solobeat/solobeat/idempotency"
+	"github.com/solobeat/solobeat/internal/failpoint"
+	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/tasks"
+)
+
+// Worker runs deliveries through the chain. It is safe for concurrent use.
+type Worker struct {
+	cfg   Config
+	log   *slog.Logger
+	waker tasks.Waker
+}
+
+// New checks the configuration and returns a worker.
+func New(cfg Config) (*Worker, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	cfg.PoisonAfter = max(cfg.PoisonAfter, 3)
+	if cfg.Namespace == "" {
+		cfg.Namespace = "default"
+	}
+	w := &Worker{cfg: cfg, log: cfg.Logger}
+	if w.log == nil {
+		w.log = slog.New(slog.DiscardHandler)
+	}
+	return w, nil
+}
+
+// SetWaker names the engine that brings parked messages forward when a lock
+// or a record is free again. It must be called before the first run.
+func (w *Worker) SetWaker(waker tasks.Waker) { w.waker = waker }
+
+// Run is the chain, and a [tasks.Runner].
+func (w *Worker) Run(ctx context.Context, d *tasks.Delivery) tasks.Outcome {
+	r := &run{w: w, d: d, info: Run{Task: d.Task}, begun: d.Begun()}
+	return r.observed(func() tasks.Outcome {
+		return r.recovered(func() tasks.Outcome {
+			return r.planned(func() tasks.Outcome {
+				return r.locked(ctx, func(ctx context.Context) tasks.Outcome {
+					return r.recorded(ctx, r.handled)
+				})
+			})
+		})
+	})
+}
+
+// run is the state of one delivery on its way through the chain.
+type run struct {
+	w     *Worker
+	d     *tasks.Delivery
+	info  Run
+	plan  *plan
+	begun bool
+
+	lock *lockguard.Handle
+	hold *idempotency.Hold
+}
+
+// observed tells the observer of the outcome and writes the log line.
+func (r *run) observed(next func() tasks.Outcome) tasks.Outcome {
+	out := next()
+	if f := r.w.cfg.Observer.Finished; f != nil {
+		f(r.info, out)
+	}
+	r.logOutcome(out)
+	return out
+}
+
+func (r *run) logOutcome(out tasks.Outcome) {
+	level := slog.LevelInfo
+	switch {
+	case out.Kind == tasks.Succeeded && out.Note == nil:
+		level = slog.LevelDebug
+	case out.Kind == tasks.Failed:
+		level = slog.LevelError
+	}
+	attrs := []slog.Attr{
+		slog.String("task_id", r.d.Task.ID), slog.String("task", r.d.Task.Name), slog.String("outcome", out.Kind.String()),
+		slog.Int("attempt", r.d.Task.Attempt),
+	}
+	add := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, value))
+		}
+	}
+	add("schedule", r.info.Schedule)
+	add("reason", out.Reason)
+	if out.Err != nil {
+		add("error", out.Err.Error())
+	}
+	if out.Note != nil {
+		add("note", out.Note.Outcome)
+		add("holder", out.Note.Holder)
+	}
+	if r.info.Fence > 0 {
+		attrs = append(attrs, slog.Uint64("fence", r.info.Fence))
+	}
+	if r.info.Takeover {
+		attrs = append(attrs, slog.Bool("takeover", true))
+	}
+	r.w.log.LogAttrs(context.Background(), level, "task "+out.Kind.String(), attrs...)
+}
+
+// recovered keeps the process alive whatever goes wrong in the chain itself.
+// A panic of the handler is caught where the handler is called, so that lock
+// and record end in order.
+func (r *run) recovered(next func() tasks.Outcome) (out tasks.Outcome) {
+	defer func() {
+		if v := recover(); v != nil {
+			out = failed(&tasks.PanicError{Value: v, Stack: debug.Stack()}, "panic")
+			out.DeadLetter = true
+		}
+	}()
+	return next()
+}
+
+// planned joins message and configuration, and turns away what must not run.
+func (r *run) planned(next func() tasks.Outcome) tasks.Outcome {
+	if err := r.d.GuardError; err != nil {
+		if errors.Is(err, tasks.ErrGuardVersion) {
+			return tasks.Outcome{Kind: tasks.Parked, Reason: "guard", Err: err, Park: tasks.Park{Reason: tasks.ParkGuard}}
+		}
+		out := failed(err, "BadGuard")
+		out.DeadLetter = true
+		return out
+	}
+	p, err := r.w.plan(r.d)
+	if err != nil {
+		return failed(&tasks.Exception{Type: "KeyMissing", Args: []any{err.Error()}, Cause: err}, "KeyMissing")
+	}
+	r.plan = p
+	r.info.Schedule = p.schedule
+	if p.lock != nil {
+		r.info.Lock = p.lock.name
+	}
+	return next()
+}
+
+// late says what becomes of a delivery that may no longer begin, by the
+// store's clock; ok is false while it may. What has begun does not expire.
+func (r *run) late(ctx context.Context) (out tasks.Outcome, ok bool) {
+	limit, reason := r.beginLimit()
+	if limit.IsZero() || !r.d.StoreNow().After(limit) {
+		return out, false
+	}
+	if reason != "busy" && r.hasBegun(ctx) {
+		return out, false
+	}
+	if !r.d.FirstPark.IsZero() {
+		return lockBusy(r.plan), true
+	}
+	return tasks.Outcome{Kind: tasks.Revoked, Reason: reason}, true
+}
+
+// beginLimit is the earliest of the limits that hold for this delivery.
+func (r *run) beginLimit() (limit time.Time, reason string) {
+	earlier := func(at time.Time, why string) {
+		if !at.IsZero() && (limit.IsZero() || at.Before(limit)) {
+			limit, reason = at, why
+		}
+	}
+	if !r.d.FirstPark.IsZero() {
+		earlier(r.d.FirstPark.Add(maxParked), "busy")
+	}
+	if !r.begun {
+		earlier(r.plan.beginBy, "missed")
+		earlier(r.d.Task.Expires, "expired")
+	}
+	return limit, reason
+}
+
+// hasBegun looks at the record, where there is one, for this task's id.
+func (r *run) hasBegun(ctx context.Context) bool {
+	if r.begun || r.plan.record == nil {
+		return r.begun
+	}
+	rec, found, _ := r.plan.record.guard.Peek(ctx, r.plan.record.key) // a terminal state is an error, and tells the id as well
+	r.begun = found && rec.TaskID == r.d.Task.ID
+	return r.begun
+}
+
+// handled calls the handler under the run's timeout, fence and validity.
+func (r *run) handled(ctx context.Context) (json.RawMessage, error) {
+	t := r.d.Task
+	h, ok := r.w.cfg.Registry.Lookup(t.Name)
+	if !ok {
+		return nil, tasks.Permanent(&tasks.Exception{Type: "NotRegistered", Module: "celery.exceptions", Args: []any{t.Name}, Cause: tasks.ErrUnknownTask})
+	}
+	for i := len(r.w.cfg.Middlewares) - 1; i >= 0; i-- {
+		h = r.w.cfg.Middlewares[i](h)
+	}
+	ctx = r.handlerContext(ctx)
+	if r.plan.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, r.plan.timeout, tasks.ErrTimeout)
+		defer cancel()
+	}
+	stop := r.watchOverdue(ctx)
+	defer stop()
+	r.info.Executed = true
+	if f := r.w.cfg.Observer.Started; f != nil {
+		f(r.info)
+	}
+	failpoint.Hit(failpoint.InRun, t.Name)
+	began := time.Now()
+	defer func() {
+		r.info.Took = time.Since(began)
+		failpoint.Hit(failpoint.AfterEffect, t.Name)
+	}()
+	result, err := callHandler(ctx, h, t)
+	if err != nil {
+		// The cause is what tells a lost lock from an error of the handler's
+		// own; it is gone once the contexts are released.
+		err = &causedError{err: err, cause: context.Cause(ctx)}
+	}
+	return result, err
+}
+
+// callHandler turns a panic into an error with its stack.
+func callHandler(ctx context.Context, h tasks.Handler, t *tasks.Task) (result json.RawMessage, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &tasks.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return h.Handle(ctx, t)
+}
+
+func (r *run) handlerContext(ctx context.Context) context.Context {
+	ctx = tasks.NewContext(ctx, r.d.Task)
+	switch {
+	case r.hold != nil:
+		r.info.Fence = r.hold.Fence()
+		ctx = tasks.ContextWithFence(ctx, r.info.Fence)
+	case r.lock != nil:
+		if f, ok := r.lock.Fence(); ok {
+			r.info.Fence = uint64(f)
+			ctx = tasks.ContextWithFence(ctx, r.info.Fence)
+		}
+	}
+	switch {
+	case r.lock != nil:
+		ctx = tasks.ContextWithValidity(ctx, r.lock)
+	case r.hold != nil:
+		ctx = tasks.ContextWithValidity(ctx, r.hold)
+	}
+	return ctx
+}
+
+// overdueAfter is how long a handler may take to return after its context was
+// cancelled before it counts as overdue.
+const overdueAfter = 10 * time.Second
+
+func (r *run) watchOverdue(ctx context.Context) (stop func()) {
+	f := r.w.cfg.Observer.Overdue
+	if f == nil {
+		return func() {}
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	info := r.info
+	stopWatch := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		timer := time.NewTimer(overdueAfter)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-timer.C:
+			f(info, false)
+			<-done
+			f(info, true)
+		}
+	})
+	return func() {
+		close(done)
+		if !stopWatch() {
+			<-ended
+		}
+	}
+}
