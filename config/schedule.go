@@ -400,7 +400,7 @@ func (j *jobReader) finish(specs *scheduler.SpecParser) {
 	if j.d.problems.hasUnder(j.path) {
 		return
 	}
-	for _, e := range jobErrors(job.Validate()) {
+	for _, e := range scheduler.JobErrors(job.Validate()) {
 		j.d.errorf(j.where(e.Field, firstPart(e.Field)), join(j.path, e.Field), e.Cure, "%s", e.Msg)
 	}
 }

@@ -181,7 +181,7 @@ func (r *taskReader) record(v *yaml.Node) {
 func (r *taskReader) template(n *yaml.Node, path, text string, kind render.Kind) *render.Template {
 	t, err := render.Parse(path, text, kind)
 	if err == nil {
-		err = t.CheckPure(".Params", ".Task")
+		err = t.CheckPure(".Params", ".Task.Name")
 	}
 	if err != nil {
 		r.d.errorf(n, path, "in tasks: keys may use .Params and .Task", "%v", err)

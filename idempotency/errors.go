@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/solobeat/solobeat/internal/render"
 )
 
 // The states that callers tell apart; test with errors.Is.
@@ -14,7 +16,7 @@ var (
 	// ErrMismatch: the key was used before with another payload.
 	ErrMismatch = errors.New("idempotency: same key, other payload")
 	// ErrKeyMissing: a part of the key is missing or empty.
-	ErrKeyMissing = errors.New("idempotency: key part is missing")
+	ErrKeyMissing = render.ErrMissing
 	// ErrKeyTooLong: the key's text or namespace is above its limit.
 	ErrKeyTooLong = errors.New("idempotency: key is too long")
 	// ErrKeyText: the key's text is no valid UTF-8.

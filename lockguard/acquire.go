@@ -208,12 +208,12 @@ func (g *Guard) ask(ctx context.Context, h *Handle) (Grant, error) {
 		if err == nil || definite(err) {
 			return grant, err
 		}
-		if sendCtx.Err() != nil {
+		if over(sendCtx) {
 			break
 		}
 	}
 	switch {
-	case ctx.Err() != nil:
+	case over(ctx):
 		return Grant{}, fmt.Errorf("%w (%w)", ctxError(ctx, a.Key), err)
 	case g.isClosed():
 		return Grant{}, ErrClosed

@@ -133,7 +133,7 @@ func (g *Guard) Inspect(ctx context.Context, key string) (Holder, error) {
 		return holder, nil
 	case definite(err):
 		return Holder{}, err
-	case ctx.Err() != nil:
+	case over(ctx):
 		return Holder{}, ctxError(ctx, key)
 	}
 	return Holder{}, fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
@@ -268,6 +268,15 @@ func (g *Guard) renew(ctx context.Context, rs []Renewal) []lease.Result {
 // definite reports whether the store has answered, so that nothing is held.
 func definite(err error) bool {
 	return errors.Is(err, ErrBusy) || errors.Is(err, ErrForeignKey) || errors.Is(err, ErrConfig) || errors.Is(err, ErrClosed)
+}
+
+// over reports whether a request ended by its context. A connection that gets the
+// context's deadline as its own fails a moment before the context does.
+func over(ctx context.Context) bool {
+	if at, ok := ctx.Deadline(); ok && time.Until(at) < 10*time.Millisecond {
+		<-ctx.Done()
+	}
+	return ctx.Err() != nil
 }
 
 // ctxError is the caller's own context error, with its cause.

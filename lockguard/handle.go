@@ -58,7 +58,7 @@ func (h *Handle) Verify(ctx context.Context) error {
 	switch {
 	case err == nil, errors.As(err, &lost), errors.Is(err, ErrMaxHold), errors.Is(err, ErrNotHeld):
 		return err
-	case ctx.Err() != nil:
+	case over(ctx):
 		return ctxError(ctx, h.ref.Key)
 	}
 	return fmt.Errorf("%w: verify %s: %w", ErrStoreUnavailable, h.ref.Key, err)
@@ -142,7 +142,7 @@ func (h *Handle) send(ctx context.Context) (Release, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	result, err := h.g.backend.Release(ctx, h.ref)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && !over(ctx) {
 		result, err = h.g.backend.Release(ctx, h.ref)
 		if err == nil && result == NotHeld {
 			result = ReleaseUnknown

@@ -35,8 +35,9 @@ func (s *Scheduler) beat(ctx context.Context) error {
 		// of the jobs may be wrong.
 		s.reload.Store(true)
 	}
-	if r.Switched {
-		s.log.Info("schedule file became current", "file", r.Current.Path, "hash", r.Current.File, "replica", r.Current.Name)
+	if changed {
+		s.log.Info("current schedule file", "own", r.Current.File == s.replica.File,
+			"file", r.Current.Path, "hash", r.Current.File, "replica", r.Current.Name)
 	}
 	if changed || r.Registered {
 		s.switched.Store(true)

@@ -20,10 +20,10 @@ const (
 // Civil times are counted in seconds as if they were UTC; they know no zone.
 type civilMatcher struct {
 	minute uint64 // bits 0..59
-	hour   uint32 // bits 0..23
-	dom    uint32 // bits 1..31
-	month  uint32 // bits 1..12
-	dow    uint32 // bits 0..6, Sunday is 0
+	hour   uint64 // bits 0..23
+	dom    uint64 // bits 1..31
+	month  uint64 // bits 1..12
+	dow    uint64 // bits 0..6, Sunday is 0
 	both   bool   // dom and dow must both match, instead of either
 }
 
@@ -48,7 +48,7 @@ func (m *civilMatcher) next(c int64) (int64, bool) {
 	days &^= 1<<(dom+1) - 1
 	for range civilHorizon {
 		if days != 0 {
-			day = first + int64(bits.TrailingZeros32(days)) - 1
+			day = first + int64(bits.TrailingZeros64(days)) - 1
 			at, ok := m.timeFrom(0)
 			return (day*minutesPerDay + int64(at)) * 60, ok
 		}
@@ -76,7 +76,7 @@ func (m *civilMatcher) prev(c int64) (int64, bool) {
 	days &= 1<<dom - 1
 	for range civilHorizon {
 		if days != 0 {
-			day = first + int64(bits.Len32(days)) - 2
+			day = first + int64(bits.Len64(days)) - 2
 			at, ok := m.timeUpTo(minutesPerDay - 1)
 			return (day*minutesPerDay + int64(at)) * 60, ok
 		}
@@ -96,7 +96,7 @@ func (m *civilMatcher) count(from, to int64) int {
 		return 0
 	}
 	loDay, hiDay := floorDiv(lo, minutesPerDay), floorDiv(hi, minutesPerDay)
-	perDay := bits.OnesCount64(m.minute) * bits.OnesCount32(m.hour)
+	perDay := bits.OnesCount64(m.minute) * bits.OnesCount64(m.hour)
 	total := m.countDays(loDay, hiDay) * perDay
 	if m.dayMatches(loDay) {
 		total -= m.timesBefore(int(lo - loDay*minutesPerDay))
@@ -119,7 +119,7 @@ func (m *civilMatcher) countDays(from, to int64) int {
 		if to < end {
 			days &= 1<<(to-first+1) - 1
 		}
-		total += bits.OnesCount32(days)
+		total += bits.OnesCount64(days)
 		day = end
 	}
 	return total
@@ -132,13 +132,13 @@ func (m *civilMatcher) dayMatches(day int64) bool {
 
 // daysOf returns the matching days of one month as bits 1..31; first is the
 // month's first day in days since the Unix epoch.
-func (m *civilMatcher) daysOf(year int, month time.Month, first int64) uint32 {
-	if m.month>>uint(month)&1 == 0 {
+func (m *civilMatcher) daysOf(year int, month time.Month, first int64) uint64 {
+	if m.month>>month&1 == 0 {
 		return 0
 	}
 	// The week's bits, turned so that bit 0 is the weekday of the first, and
 	// laid out over the month. 1970-01-01 was a Thursday.
-	turn := uint(floorMod(first+4, 7))
+	turn := floorMod(first+4, 7)
 	week := (m.dow>>turn | m.dow<<(7-turn)) & 0x7f
 	weekdays := (week | week<<7 | week<<14 | week<<21 | week<<28) << 1
 	days := m.dom | weekdays
@@ -151,59 +151,56 @@ func (m *civilMatcher) daysOf(year int, month time.Month, first int64) uint32 {
 // timeFrom returns the first matching minute of the day at or after at.
 func (m *civilMatcher) timeFrom(at int) (int, bool) {
 	hour := at / 60
-	if m.hour>>uint(hour)&1 == 1 {
-		if rest := m.minute >> uint(at%60); rest != 0 {
+	if m.hour>>hour&1 == 1 {
+		if rest := m.minute >> (at % 60); rest != 0 {
 			return at + bits.TrailingZeros64(rest), true
 		}
 	}
-	rest := m.hour &^ (1<<uint(hour+1) - 1)
+	rest := m.hour &^ (1<<(hour+1) - 1)
 	if rest == 0 || m.minute == 0 {
 		return 0, false
 	}
-	return bits.TrailingZeros32(rest)*60 + bits.TrailingZeros64(m.minute), true
+	return bits.TrailingZeros64(rest)*60 + bits.TrailingZeros64(m.minute), true
 }
 
 // timeUpTo returns the last matching minute of the day at or before at.
 func (m *civilMatcher) timeUpTo(at int) (int, bool) {
 	hour := at / 60
-	if m.hour>>uint(hour)&1 == 1 {
-		if rest := m.minute & (1<<uint(at%60+1) - 1); rest != 0 {
+	if m.hour>>hour&1 == 1 {
+		if rest := m.minute & (1<<(at%60+1) - 1); rest != 0 {
 			return hour*60 + bits.Len64(rest) - 1, true
 		}
 	}
-	rest := m.hour & (1<<uint(hour) - 1)
+	rest := m.hour & (1<<hour - 1)
 	if rest == 0 || m.minute == 0 {
 		return 0, false
 	}
-	return (bits.Len32(rest)-1)*60 + bits.Len64(m.minute) - 1, true
+	return (bits.Len64(rest)-1)*60 + bits.Len64(m.minute) - 1, true
 }
 
 // timesBefore counts the matching minutes of a day before minute at.
 func (m *civilMatcher) timesBefore(at int) int {
 	hour := at / 60
-	n := bits.OnesCount32(m.hour&(1<<uint(hour)-1)) * bits.OnesCount64(m.minute)
-	if m.hour>>uint(hour)&1 == 1 {
-		n += bits.OnesCount64(m.minute & (1<<uint(at%60) - 1))
+	n := bits.OnesCount64(m.hour&(1<<hour-1)) * bits.OnesCount64(m.minute)
+	if m.hour>>hour&1 == 1 {
+		n += bits.OnesCount64(m.minute & (1<<(at%60) - 1))
 	}
 	return n
 }
 
 // exists tells whether any day of the Gregorian calendar matches.
 func (m *civilMatcher) exists() bool {
-	if m.minute == 0 || m.hour == 0 || m.month == 0 {
-		return false
-	}
 	if !m.both {
-		return m.dow != 0 || m.domExists()
+		return true // some day of the week always comes
 	}
 	// Over 400 years each date falls on each day of the week, also 29 February.
-	return m.dow != 0 && m.domExists()
+	return m.domExists()
 }
 
 func (m *civilMatcher) domExists() bool {
 	for month := time.January; month <= time.December; month++ {
 		longest := daysIn(2000, month) // a leap year
-		if m.month>>uint(month)&1 == 1 && m.dom&(1<<(longest+1)-2) != 0 {
+		if m.month>>month&1 == 1 && m.dom&(1<<(longest+1)-2) != 0 {
 			return true
 		}
 	}

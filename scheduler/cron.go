@@ -45,10 +45,10 @@ func parseCron(cfg SpecConfig, loc *time.Location, c *collector) (*cronSchedule,
 	s := &cronSchedule{
 		civil: civilMatcher{
 			minute: fields[fieldMinute].bits,
-			hour:   uint32(fields[fieldHour].bits),  //#nosec G115 -- bits 0..23
-			dom:    uint32(dom.bits),                //#nosec G115 -- bits 1..31
-			month:  uint32(fields[fieldMonth].bits), //#nosec G115 -- bits 1..12
-			dow:    uint32(dow.bits),                //#nosec G115 -- bits 0..6
+			hour:   fields[fieldHour].bits,
+			dom:    dom.bits,
+			month:  fields[fieldMonth].bits,
+			dow:    dow.bits,
 			both:   bothDays(cfg.Days, dom, dow),
 		},
 		loc: loc,

@@ -52,7 +52,7 @@ type cronField struct {
 // restricted tells that the field leaves something out.
 func (f *cronField) restricted() bool {
 	for v := f.def.min; v <= f.def.max; v++ {
-		if f.bits>>uint(v)&1 == 0 {
+		if f.bits>>v&1 == 0 {
 			return true
 		}
 	}
@@ -63,7 +63,7 @@ func (f *cronField) restricted() bool {
 func (f *cronField) values() []int {
 	var all []int
 	for v := f.def.min; v <= f.def.max; v++ {
-		if f.bits>>uint(v)&1 == 1 {
+		if f.bits>>v&1 == 1 {
 			all = append(all, v)
 		}
 	}

@@ -175,6 +175,9 @@ func hashRevisions(revisions map[string]string) string {
 // ([ErrUnsafePolicy]); a store out of reach is waited for.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
+		if s.self().Load > 0 {
+			s.leave(ctx)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -19,7 +19,7 @@ const (
 func (s *Scheduler) becameStale(e *entry, r ClaimResult, now time.Time) {
 	if e.staleFrom.IsZero() {
 		e.staleFrom = now
-		s.log.Info("another revision of the job is current", "schedule", e.job.Name, "revision", e.revision)
+		s.log.Debug("another revision of the job is current", "schedule", e.job.Name, "revision", e.revision)
 	}
 	if r.NeedBeat {
 		s.pokeBeat()

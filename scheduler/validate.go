@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
+	"github.com/solobeat/solobeat/internal/render"
 	"github.com/solobeat/solobeat/tasks"
 )
 
@@ -184,7 +184,7 @@ func (v *validator) record() {
 	if r.Retention < 0 {
 		v.add("idempotency.retention", "write a positive duration, or leave it out", "is negative (%s)", r.Retention)
 	}
-	if r.Key != "" && !strings.Contains(r.Key, ".Tick") {
+	if k, err := render.Parse("", r.Key, render.Key); r.Key != "" && err == nil && !k.Uses(".Tick") {
 		v.add("idempotency.key", `put the tick into it, such as "{{ .Tick.Local | hour }}"`,
 			"%q is the same for all ticks: the job would run once per retention, not once per tick", r.Key)
 	}

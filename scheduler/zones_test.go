@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -162,6 +163,34 @@ func TestMissingDay(t *testing.T) {
 	skip := mustSpec(t, SpecConfig{Cron: "0 9 30 * *", Timezone: &zone, DST: DST{Gap: GapSkip}})
 	if got := labels(skip, instant(t, "2011-12-20"), instant(t, "2012-02-01")); got != "01-30T09:00+14:00" {
 		t.Errorf("gap: skip over the missing day: %s", got)
+	}
+}
+
+// The occurrence that a policy picks lies just beyond the one it refuses, and
+// the next match is a week away: the search must not leap over it.
+func TestFoldOfWeeklyJob(t *testing.T) {
+	t.Parallel()
+	zone := "Australia/Lord_Howe"
+	for _, c := range []struct {
+		fold FoldPolicy
+		want string
+	}{
+		{FoldFirst, "03-25T01:48+11:00 04-01T01:48+11:00 04-08T01:48+10:30"},
+		{FoldLast, "03-25T01:48+11:00 04-01T01:48+10:30 04-08T01:48+10:30"},
+		{FoldBoth, "03-25T01:48+11:00 04-01T01:48+11:00 04-01T01:48+10:30 04-08T01:48+10:30"},
+	} {
+		s := mustSpec(t, SpecConfig{Cron: "48 1 * * 0", Timezone: &zone, DST: DST{Fold: c.fold}})
+		from, to := instant(t, "2018-03-20"), instant(t, "2018-04-12")
+		if got := labels(s, from, to); got != c.want {
+			t.Errorf("fold %s:\n got  %s\n want %s", c.fold, got, c.want)
+		}
+		ticks, _ := Between(s, from, to, 10)
+		if latest, _ := Latest(s, from, to, 10); !slices.Equal(latest, ticks) {
+			t.Errorf("fold %s: backwards %v, forwards %v", c.fold, latest, ticks)
+		}
+		if n := s.Count(from, to); n != len(ticks) {
+			t.Errorf("fold %s: Count %d, want %d", c.fold, n, len(ticks))
+		}
 	}
 }
 

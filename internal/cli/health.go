@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/solobeat/solobeat/internal/metrics"
@@ -19,15 +20,30 @@ const (
 	staleAfter = 10 * time.Second
 )
 
+// pulse notes when the engine last tried, and last managed, to reach Redis:
+// its heartbeat comes every few seconds, in whatever state Redis is.
+type pulse struct{ tried, reached atomic.Int64 }
+
+func (p *pulse) beat(up bool) {
+	now := time.Now().UnixNano()
+	p.tried.Store(now)
+	if up {
+		p.reached.Store(now)
+	}
+}
+
+func (p *pulse) lastTry() time.Time     { return time.Unix(0, p.tried.Load()) }
+func (p *pulse) lastReached() time.Time { return time.Unix(0, p.reached.Load()) }
+
 // health answers whether a restart would help: only if a loop is stuck. A
 // broker outage or a long job is no reason to restart.
 func (r *replica) health() map[string]check {
 	checks := map[string]check{}
 	if r.engine != nil {
-		checks["worker"] = since(r.engine.LastTurn, wedgedAfter, "the worker's loop")
+		checks["worker"] = since(r.pulse.lastTry, wedgedAfter, "the worker's heartbeat")
 	}
-	if r.sched != nil {
-		checks["scheduler"] = since(func() time.Time { return r.sched.Health().LastTurn }, wedgedAfter, "the scheduler's loop")
+	if r.sched != nil && r.o.gate == nil {
+		checks["scheduler"] = since(func() time.Time { return r.sched.Status().LastLoop }, wedgedAfter, "the scheduler's loop")
 	}
 	return checks
 }
@@ -36,29 +52,45 @@ func (r *replica) health() map[string]check {
 func (r *replica) readiness() map[string]check {
 	checks := map[string]check{}
 	if r.engine != nil {
-		checks["worker"] = since(r.engine.LastBeat, staleAfter, "the worker's heartbeat to Redis")
+		checks["worker"] = since(r.pulse.lastReached, staleAfter, "the worker's heartbeat to Redis")
 	}
 	if r.sched != nil {
-		checks["scheduler"] = func() error { return r.sched.Ready() }
+		checks["scheduler"] = r.sched.Ready
 	}
 	return checks
 }
 
+// engineObserver counts what the engine does and feels its pulse.
+func (r *replica) engineObserver() celery.Observer {
+	obs := r.metrics.EngineObserver()
+	count := obs.BrokerUp
+	obs.BrokerUp = func(up bool) {
+		r.pulse.beat(up)
+		count(up)
+	}
+	return obs
+}
+
+// allQueues labels what kombu keeps in one place for all queues.
+const allQueues = "_all"
+
 // depths reads the queue depths for metrics.
 func (r *replica) depths(ctx context.Context) ([]metrics.QueueDepth, error) {
-	all, err := r.stores.admin().Depths(ctx, r.cfg.Worker.Queues)
+	all, err := r.stores.admin(r.cfg.Worker.Queues).Depths(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]metrics.QueueDepth, 0, len(all))
-	for _, d := range all {
-		out = append(out, metrics.QueueDepth{Queue: d.Queue, Pending: d.Waiting, Unacked: d.Unacked, Scheduled: d.Parked, Dead: d.Dead})
+	out := []metrics.QueueDepth{
+		{Queue: allQueues, State: "unacked", N: all.Unacked}, {Queue: allQueues, State: "scheduled", N: all.Parked},
+	}
+	for _, d := range all.Queues {
+		out = append(out, metrics.QueueDepth{Queue: d.Queue, State: "pending", N: d.Waiting}, metrics.QueueDepth{Queue: d.Queue, State: "dead", N: d.Dead})
 	}
 	return out, nil
 }
 
-func (s *stores) admin() *celery.Admin {
-	return celery.NewAdmin(celery.AdminConfig{Broker: s.broker, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix})
+func (s *stores) admin(queues []string) *celery.Admin {
+	return celery.NewAdmin(celery.AdminConfig{Broker: s.broker, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, Queues: queues})
 }
 
 // workerObserver counts runs and writes those of jobs into the history.

@@ -113,6 +113,7 @@ type replica struct {
 	engine  *celery.Engine
 	chain   *worker.Worker
 	sched   *scheduler.Scheduler
+	pulse   pulse
 }
 
 func (r *replica) run(ctx context.Context) error {
@@ -235,7 +236,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 		AckEarly:   func(task string) bool { return entries[task].AckEarly },
 		Registered: func(task string) bool { _, ok := r.registry.Lookup(task); return ok },
 		AfterPark:  r.chain.Free,
-		Logger:     r.log, Observer: r.metrics.EngineObserver(), Version: Version(),
+		Logger:     r.log, Observer: r.engineObserver(), Version: Version(),
 	})
 	if err != nil {
 		return exit(exitConfig, err)
@@ -244,6 +245,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 		return exit(exitConfig, err)
 	}
 	r.chain.SetWaker(r.engine)
+	r.pulse.beat(true) // the probe has just reached it
 	r.metrics.CollectDepths(r.depths)
 	return nil
 }

@@ -268,12 +268,12 @@ func (m *Metrics) Up(role string, up bool) {
 	m.brokerUp.WithLabelValues(role).Set(v)
 }
 
-// QueueDepth is the number of messages of one queue by state.
+// QueueDepth is the number of messages of one queue in one state: pending
+// (in the lists of all priorities), unacked (being worked on), scheduled
+// (parked), dead (in the dead letters).
 type QueueDepth struct {
-	Queue string
-	// Pending waits in the lists of all priorities, Unacked is being worked
-	// on, Scheduled is parked, Dead is in the dead letters.
-	Pending, Unacked, Scheduled, Dead int64
+	Queue, State string
+	N            int64
 }
 
 // CollectDepths exports what read returns, cached for some seconds. While

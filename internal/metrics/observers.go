@@ -198,7 +198,7 @@ const (
 	depthTimeout = 2 * time.Second
 )
 
-var depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities.", []string{"queue", "state"}, nil)
+var depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities; unacked and scheduled of all queues together are queue _all.", []string{"queue", "state"}, nil)
 
 // depthCollector reads the depths at a scrape, at most every depthCache.
 type depthCollector struct {
@@ -216,9 +216,7 @@ func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) { ch <- depthDesc 
 // Collect implements prometheus.Collector.
 func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, d := range c.depths() {
-		for state, n := range map[string]int64{"pending": d.Pending, "unacked": d.Unacked, "scheduled": d.Scheduled, "dead": d.Dead} {
-			ch <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(n), d.Queue, state)
-		}
+		ch <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(d.N), d.Queue, d.State)
 	}
 }
 

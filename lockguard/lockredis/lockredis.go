@@ -67,8 +67,12 @@ var (
 // should end commands with their context (ContextTimeoutEnabled) and not repeat
 // them by itself (MaxRetries -1): the Guard repeats what may be repeated.
 func New(client redis.UniversalClient, o Options) (*Backend, error) {
-	if client == nil {
+	switch client.(type) {
+	case nil:
 		return nil, fmt.Errorf("%w: lockredis: client is nil", lockguard.ErrConfig)
+	case *redis.ClusterClient, *redis.Ring:
+		// A batch of renewals is one script over keys of many slots.
+		return nil, fmt.Errorf("%w: lockredis: one Redis server is needed, not a cluster", lockguard.ErrConfig)
 	}
 	return newBackend(client, redisconn.NewRunner(client), o)
 }

@@ -129,6 +129,9 @@ func (m *Memory) Renew(ctx context.Context, rs []lockguard.Renewal) []lockguard.
 	out := make([]lockguard.RenewResult, len(rs))
 	for i, r := range rs {
 		err := m.called(ctx, "renew", r.Key)
+		if r.TTL < lockguard.MinTTL {
+			err = fmt.Errorf("%w: ttl %v", lockguard.ErrConfig, r.TTL)
+		}
 		if err == nil || errors.Is(err, ErrReplyLost) {
 			out[i] = m.renewOne(r)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -217,9 +218,7 @@ func (s *State) claimCall(r scheduler.Replica, c *scheduler.Claim) redisconn.Cal
 func decodeClaim(cmd *redis.Cmd) scheduler.ClaimResult {
 	v, err := cmd.Slice()
 	if err != nil {
-		var reply redis.Error
-		no := errors.As(err, &reply) && !redisconn.Transient(err)
-		return scheduler.ClaimResult{Err: fmt.Errorf("schedredis: claim: %w", err), Refused: no}
+		return scheduler.ClaimResult{Err: fmt.Errorf("schedredis: claim: %w", err), Refused: refused(err)}
 	}
 	r := scheduler.ClaimResult{Now: instant(text(v, 1))}
 	switch text(v, 0) {
@@ -243,6 +242,22 @@ func decodeClaim(cmd *redis.Cmd) scheduler.ClaimResult {
 		r.Err = fmt.Errorf("schedredis: claim answered %v", v)
 	}
 	return r
+}
+
+// refused tells an answer about one job's keys from trouble of the whole
+// server: a full one, a replica, one that asks for a password. Redis 6 wraps
+// the errors of commands in a text of its own, so the text is searched.
+func refused(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) || redisconn.Transient(err) {
+		return false
+	}
+	for _, word := range []string{"OOM", "MISCONF", "READONLY", "NOREPLICAS", "NOAUTH", "NOPERM", "NOSCRIPT", "UNKILLABLE"} {
+		if strings.Contains(err.Error(), word) {
+			return false
+		}
+	}
+	return true
 }
 
 // text is element i of a script's reply as text, "" if it is not there.

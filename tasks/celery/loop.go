@@ -333,6 +333,7 @@ func (l *loop) giveBackOld() {
 		return !it.acked && !it.suspect && time.Since(it.readyA) >= l.e.tune.hoard
 	}) {
 		l.queue(l.e.giveBack(it))
+		l.rate = 0 // it was no guide
 	}
 }
 

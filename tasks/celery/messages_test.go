@@ -314,49 +314,35 @@ func TestW18_ExpiryIsJudgedAgainAtTheStart(t *testing.T) {
 	r := newRig(t)
 	seen := newWitness()
 	release := make(chan struct{})
-	e := func(e *Engine) { e.tune.hoard = time.Hour }
-	w := r.start(Config{Concurrency: 1}, e, func(_ context.Context, d *tasks.Delivery) tasks.Outcome {
+	w := r.start(Config{Concurrency: 1}, nil, func(_ context.Context, d *tasks.Delivery) tasks.Outcome {
 		seen.saw(d.Task.ID)
 		<-release
 		return succeed("null")
 	})
 	first := r.enqueue("t.long")
 	testkit.Poll(t, 5*time.Second, time.Millisecond, func() bool { return seen.of(first) == 1 }, "the first runs")
-	late := r.enqueue("t.late", tasks.WithExpires(time.Now().Add(400*time.Millisecond)))
-	// Taken ahead, it waits in this replica for its slot, alive when it was taken.
-	it := r.takeAhead(w, late)
-	if it == nil {
-		t.Fatal("not taken ahead")
+	expires := time.Now().Add(400 * time.Millisecond)
+	late := r.enqueue("t.late", tasks.WithExpires(expires))
+	// A second message was taken ahead, alive, and waits here for the slot.
+	list, msg, err := r.client.Prepare(&tasks.Request{Name: "t.ahead", Expires: expires})
+	if err != nil {
+		t.Fatal(err)
 	}
-	testkit.Poll(t, 5*time.Second, 10*time.Millisecond, func() bool { return time.Now().After(it.deliv.Task.Expires) }, "it expires")
+	ahead := newItem("sb:x:1:0:default", w.self.Load(), w.keys.source(list, 0), msg, time.Now(), time.Now())
+	if c := w.admit(ahead, time.Now()); c != nil {
+		t.Errorf("not admitted before it expired: %+v", c)
+	}
+	testkit.Poll(t, 5*time.Second, 10*time.Millisecond, func() bool { return time.Now().After(expires) }, "they expire")
+	c := w.runOne(ahead, func(context.Context, *tasks.Delivery) tasks.Outcome { return succeed("null") })
+	if c.ran || c.out.Kind != tasks.Revoked || c.out.Reason != reasonExpired {
+		t.Errorf("what expired in the hand: %+v", c.out)
+	}
 	close(release)
 	res := r.wait(late, 5*time.Second)
 	if res.State != wire.StateRevoked || res.Exception.Text() != "expired" || seen.of(late) != 0 {
 		t.Errorf("result %+v, runs %d", res, seen.of(late))
 	}
 	r.empty()
-}
-
-// takeAhead puts a waiting message into the worker's hands as if its rate had
-// allowed it.
-func (r *rig) takeAhead(w *worker, id string) *item {
-	r.t.Helper()
-	var found *item
-	for range 100 {
-		w.finished.put() // wakes the loop
-		w.held.mu.Lock()
-		for _, it := range w.held.items {
-			if it.taskID() == id {
-				found = it
-			}
-		}
-		w.held.mu.Unlock()
-		if found != nil {
-			return found
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-	return found
 }
 
 func TestIgnoreResultStoresNothing(t *testing.T) {

@@ -202,3 +202,5 @@ func (w *witness) runner() tasks.Runner {
 func succeed(result string) tasks.Outcome {
 	return tasks.Outcome{Kind: tasks.Succeeded, Result: json.RawMessage(result)}
 }
+
+func zMember(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }

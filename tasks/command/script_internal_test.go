@@ -44,7 +44,6 @@ func TestScriptTemplate(t *testing.T) {
 		{"python3 -m pkg.report X -c X", -1},
 		{"python3 -m X", -1},
 		{"python3 -c print(1) X", -1},
-		{"python3 -cprint(1) X", 2},
 		{"perl -e print~X", 2},
 		{"perl -ne print~X file", 2},
 		{"perl -E'say~X'", 1},

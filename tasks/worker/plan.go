@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -79,7 +78,7 @@ func (w *Worker) planLock(p *plan, t *tasks.Task, g *tasks.LockGuard, own TaskCo
 	var backend string
 	switch {
 	case own.Lock != nil:
-		key, err := own.Lock.Key.Render(renderData(t, own.Params))
+		key, err := renderKey(own.Lock.Key, t, own.Params)
 		if err != nil {
 			return fmt.Errorf("lock key: %w", err)
 		}
@@ -173,7 +172,7 @@ func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own Ta
 func (r *recordPlan) fromConfig(t *tasks.Task, own TaskConfig) error {
 	r.key = idempotency.TaskKey(t.Name, t.ID)
 	if own.Record.Key != nil {
-		text, err := own.Record.Key.Render(renderData(t, own.Params))
+		text, err := renderKey(own.Record.Key, t, own.Params)
 		if err != nil {
 			return fmt.Errorf("record key: %w", err)
 		}
@@ -182,7 +181,11 @@ func (r *recordPlan) fromConfig(t *tasks.Task, own TaskConfig) error {
 	if len(own.Record.Fingerprint) == 0 {
 		return nil
 	}
-	fp, err := idempotency.Fingerprint(own.Record.Fingerprint, params(t, own.Params))
+	texts, err := render.ParamTexts(own.Params, t.Args, t.Kwargs)
+	if err != nil {
+		return err
+	}
+	fp, err := idempotency.Fingerprint(own.Record.Fingerprint, texts)
 	if err != nil {
 		return fmt.Errorf("fingerprint: %w", err)
 	}
@@ -190,23 +193,12 @@ func (r *recordPlan) fromConfig(t *tasks.Task, own TaskConfig) error {
 	return nil
 }
 
-// params are the arguments by name: kwargs, and the positional ones that the
-// configuration names.
-func params(t *tasks.Task, names []string) map[string]json.RawMessage {
-	all := make(map[string]json.RawMessage, len(t.Kwargs)+len(t.Args))
-	for i, a := range t.Args {
-		if i < len(names) {
-			all[names[i]] = a
-		}
+func renderKey(key *render.Template, t *tasks.Task, names []string) (string, error) {
+	params, err := render.Params(names, t.Args, t.Kwargs)
+	if err != nil {
+		return "", err
 	}
-	for k, v := range t.Kwargs {
-		all[k] = v
-	}
-	return all
-}
-
-func renderData(t *tasks.Task, names []string) render.Data {
-	return render.Data{Params: params(t, names), Task: render.Task{Name: t.Name}}
+	return key.Render(render.Data{Params: params, Task: t.Name})
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -37,14 +37,14 @@ func mustDecode(t *testing.T, raw []byte) *Message {
 	return m
 }
 
-func wantError(t *testing.T, raw []byte, kind error, field string) *Error {
+func wantError(t *testing.T, raw []byte, kind error, field string) Error {
 	t.Helper()
 	m, err := Decode(raw)
 	var e *Error
 	if m != nil || !errors.As(err, &e) || !errors.Is(err, kind) || e.Field != field || e.Reason == "" {
 		t.Fatalf("%.200s\nmessage %v, error %v; want %v at %q", raw, m, err, kind, field)
 	}
-	return e
+	return *e
 }
 
 func TestW04_WhatIsNoTaskIsNamedAndTheNextOneDecodes(t *testing.T) {
@@ -99,7 +99,7 @@ func TestW12_RefusedContentIsNeverDecodedAndItsIDIsKnown(t *testing.T) {
 		if e.ID != "i" || e.Task != "t" {
 			t.Errorf("%s: id %q, task %q", ct, e.ID, e.Task)
 		}
-		if got := ExceptionOf(e); got.Type != "ContentDisallowed" || got.Module != "kombu.exceptions" {
+		if got := ExceptionOf(&e); got.Type != "ContentDisallowed" || got.Module != "kombu.exceptions" {
 			t.Errorf("%s: %+v", ct, got)
 		}
 	}
@@ -177,6 +177,17 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+func TestEmptyTimesMeanNone(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"eta", "expires"} {
+		for _, value := range []string{`null`, `""`} {
+			if m := mustDecode(t, withHeader(name, value)); !m.ETA.IsZero() || !m.Expires.IsZero() {
+				t.Errorf("%s %s: %v %v", name, value, m.ETA, m.Expires)
+			}
+		}
+	}
+}
+
 func TestEveryMandatoryFieldIsNamedWhenMissing(t *testing.T) {
 	t.Parallel()
 	whole := string(envelopeOf(`{"task": "t", "id": "i"}`, emptyBody))
@@ -217,9 +228,17 @@ func TestEveryMandatoryFieldIsNamedWhenMissing(t *testing.T) {
 func TestMalformedHeadersAndBodies(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, value string }{
-		{"eta", `"soon"`}, {"eta", `5`}, {"expires", `"2026-02-30T00:00:00Z"`}, {"expires", `{}`},
-		{"retries", `-1`}, {"retries", `1.5`}, {"retries", `"1"`}, {"retries", `99999999999999999999`},
-		{"group_index", `"a"`}, {"replaced_task_nesting", `[]`}, {"ignore_result", `"no"`},
+		{"eta", `"soon"`},
+		{"eta", `5`},
+		{"expires", `"2026-02-30T00:00:00Z"`},
+		{"expires", `{}`},
+		{"retries", `-1`},
+		{"retries", `1.5`},
+		{"retries", `"1"`},
+		{"retries", `99999999999999999999`},
+		{"group_index", `"a"`},
+		{"replaced_task_nesting", `[]`},
+		{"ignore_result", `"no"`},
 	} {
 		e := wantError(t, withHeader(c.name, c.value), ErrMalformed, "headers."+c.name)
 		if e.ID != "i" || e.Task != "t" {

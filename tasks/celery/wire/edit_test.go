@@ -114,8 +114,10 @@ func TestRetryIsAsCeleryMakesIt(t *testing.T) {
 	// Celery's own retry of a message differs in nothing that a worker reads.
 	for _, v := range versions {
 		celery := mustDecode(t, golden(t, v, "message_retry.json"))
-		raw, err := Encode(&Message{ID: celery.ID, Task: celery.Task, RoutingKey: "late", IgnoreResult: celery.IgnoreResult, Lang: "py",
-			ReplyTo: celery.ReplyTo, Origin: celery.Origin})
+		raw, err := Encode(&Message{
+			ID: celery.ID, Task: celery.Task, RoutingKey: "late", IgnoreResult: celery.IgnoreResult, Lang: "py",
+			ReplyTo: celery.ReplyTo, Origin: celery.Origin,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

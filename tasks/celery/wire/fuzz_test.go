@@ -31,6 +31,8 @@ func addSeeds(f *testing.F) {
 		strings.Replace(plainEnvelope, `"id"`, `"i\u0064"`, 1),
 		strings.Replace(plainEnvelope, `"x-app": [1, {}]`, `"x-app": -Infinity, "redelivered": true`, 1),
 		strings.Replace(plainEnvelope, `"headers"`, `"headers": null, "headers"`, 1),
+		strings.Replace(plainEnvelope, `"headers"`, `"headers": {"group": "old", "y": 1}, "headers"`, 1),
+		strings.Replace(plainEnvelope, `"properties"`, `"properties": {"reply_to": "old", "delivery_info": {"redelivered": true}}, "properties"`, 1),
 		`{"headers": {}, "properties": {}}`, `hello`, `[]`, `{"a": 1} x`, `{`, ``, `{"headers": {"id": "x", "task": "`,
 		strings.Repeat("[", 20000),
 	} {
@@ -236,6 +238,7 @@ func FuzzBody(f *testing.F) {
 		`[[{"__type__": "uuid", "__value__": {"hex": "0"}}], {}, {}]`, `[[NaN, -Infinity], {}, {}]`,
 		`[[], {"__type__": 1, "__value__": 2}, {"chord": {}, "callbacks": [{}]}]`, `[[], {}]`, `{"task": "t", "args": []}`, `3`,
 		`[[], {"a": 1, "a": 2}, {"errbacks": [1]}]`, `[[1,], {}, {}]`,
+		`[[], {"a\"b": 1, "\u00e4": 2, "\ud83d\ude00": 3}, {"ch\u0061in": [1]}]`,
 	} {
 		f.Add(s)
 	}

@@ -27,8 +27,9 @@ type child struct {
 	ended      bool
 	boot, wall int64
 	// terminateAt is the CLOCK_BOOTTIME at which KILL follows TERM; 0: no
-	// order to terminate.
+	// order to terminate. asked are the processes that were sent TERM.
 	terminateAt int64
+	asked       map[int]bool
 }
 
 // guard is the guardian's main; it returns the exit code.
@@ -87,6 +88,7 @@ func (c *child) start(s *spec) (stage int, err error) {
 			return stageChdir, syscall.ENOTDIR
 		}
 	}
+	c.tell(frame{kind: frameStarting})
 	c.program, err = syscall.ForkExec(s.path, s.argv, &syscall.ProcAttr{
 		Dir:   s.dir,
 		Env:   s.env,
@@ -139,6 +141,9 @@ func (c *child) watch(orders <-chan frame, childDied <-chan os.Signal) Reason {
 		case <-clock.C:
 		}
 		none := c.reapAll()
+		if c.terminateAt != 0 && c.ended && !none {
+			c.killOrphans()
+		}
 		switch {
 		case c.terminateAt != 0 && none:
 			return Terminated
@@ -173,14 +178,30 @@ func (c *child) obey(f frame) {
 // reached at once by the group; CONT lets stopped ones take notice.
 func (c *child) terminate() {
 	group := c.program
+	c.asked = map[int]bool{}
+	all := descendants(os.Getpid())
 	kill(-group, unix.SIGTERM)
-	for _, pid := range descendants(os.Getpid()) {
+	for _, pid := range all {
+		c.asked[pid] = true
 		if st, ok := readStat(pid); ok && st.pgrp != group {
 			kill(pid, unix.SIGTERM)
 			kill(pid, unix.SIGCONT)
 		}
 	}
 	kill(-group, unix.SIGCONT)
+}
+
+// killOrphans kills, once the program has ended, what it left behind and what
+// cannot be ending in order: what was started after the order to terminate,
+// and what does not catch TERM and yet is there, since a process that a shell
+// has just forked loses the signal. What a parent still waits for is no orphan:
+// that may be the parent's way to end in order.
+func (c *child) killOrphans() {
+	for _, pid := range children(os.Getpid()) {
+		if !c.asked[pid] || !catchesTerm(pid) {
+			kill(pid, unix.SIGKILL)
+		}
+	}
 }
 
 // late reports whether either clock has passed the deadline.

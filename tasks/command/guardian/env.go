@@ -85,7 +85,7 @@ func lookPath(program string, env []string) (string, error) {
 	if strings.Contains(program, "/") {
 		return program, nil
 	}
-	var err error = fs.ErrNotExist
+	err := fs.ErrNotExist
 	for _, dir := range filepath.SplitList(getEnv(env, "PATH")) {
 		if !filepath.IsAbs(dir) {
 			continue

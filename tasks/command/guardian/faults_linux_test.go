@@ -185,15 +185,16 @@ func startTree(t *testing.T, cfg guardian.Config) *guardian.Process {
 	return p
 }
 
-// wait waits for the end, which must come within limit, and for nothing left.
-func wait(t *testing.T, p *guardian.Process, limit time.Duration) guardian.Status {
+// wait waits for the end, and for nothing left. How soon it must come is for
+// awaitGone to say.
+func wait(t *testing.T, p *guardian.Process) guardian.Status {
 	t.Helper()
-	timer := time.NewTimer(limit)
+	timer := time.NewTimer(20 * time.Second)
 	defer timer.Stop()
 	select {
 	case <-p.Done():
 	case <-timer.C:
-		t.Fatalf("still running after %v", limit)
+		t.Fatal("still running after 20 s")
 	}
 	st, err := p.Wait()
 	if err != nil {
@@ -209,7 +210,8 @@ func TestGuardianKilled(t *testing.T) {
 	t.Parallel()
 	p := startTree(t, guardian.Config{})
 	sign(t, p.GuardianPID(), unix.SIGKILL)
-	if st := wait(t, p, time.Second); st.Reason != guardian.GuardianLost || st.ExitCode != -1 {
+	awaitGone(t, p.RunID(), time.Now().Add(time.Second))
+	if st := wait(t, p); st.Reason != guardian.GuardianLost || st.ExitCode != -1 {
 		t.Errorf("status %v", st)
 	}
 }
@@ -224,7 +226,7 @@ func TestGuardianKilledEnvironmentCleared(t *testing.T) {
 	below := func() int { return len(withArgument(marker)) }
 	testkit.Poll(t, 5*time.Second, 5*time.Millisecond, func() bool { return below() >= 2 }, "child with an empty environment runs")
 	sign(t, p.GuardianPID(), unix.SIGKILL)
-	wait(t, p, time.Second)
+	wait(t, p)
 	testkit.Poll(t, time.Second, 5*time.Millisecond, func() bool { return below() == 0 }, "child with an empty environment is gone")
 }
 
@@ -237,7 +239,8 @@ func TestGuardianStopped(t *testing.T) {
 		p := startTree(t, guardian.Config{})
 		sign(t, p.GuardianPID(), unix.SIGSTOP)
 		p.Kill()
-		if st := wait(t, p, time.Second); st.Reason != guardian.Killed {
+		awaitGone(t, p.RunID(), time.Now().Add(time.Second))
+		if st := wait(t, p); st.Reason != guardian.Killed {
 			t.Errorf("status %v", st)
 		}
 	})
@@ -246,7 +249,8 @@ func TestGuardianStopped(t *testing.T) {
 		p := startTree(t, guardian.Config{})
 		sign(t, p.GuardianPID(), unix.SIGSTOP)
 		p.Extend(time.Now().Add(500 * time.Millisecond))
-		if st := wait(t, p, 1500*time.Millisecond); st.Reason != guardian.DeadlinePassed {
+		awaitGone(t, p.RunID(), time.Now().Add(1500*time.Millisecond))
+		if st := wait(t, p); st.Reason != guardian.DeadlinePassed {
 			t.Errorf("status %v", st)
 		}
 	})
@@ -300,7 +304,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	for i := range 5 {
 		p := startTree(t, guardian.Config{RunID: fmt.Sprintf("%s-%d", runID(t), i)})
 		sign(t, p.GuardianPID(), unix.SIGKILL)
-		wait(t, p, 2*time.Second)
+		wait(t, p)
 	}
 	close(stop)
 	if err := <-statuses; err != nil {
@@ -328,7 +332,7 @@ func TestGuardianIgnoresSignals(t *testing.T) {
 	}
 	// It still obeys: the program's own end comes through it.
 	sign(t, p.PID(), unix.SIGUSR1)
-	if st := wait(t, p, 2*time.Second); st.Signal != unix.SIGUSR1 || st.Reason != guardian.Ended {
+	if st := wait(t, p); st.Signal != unix.SIGUSR1 || st.Reason != guardian.Ended {
 		t.Errorf("status %v", st)
 	}
 }

@@ -176,7 +176,7 @@ func awaitAlive(t *testing.T, id string, n int) {
 func awaitGone(t *testing.T, id string, by time.Time) {
 	t.Helper()
 	start := time.Now()
-	testkit.Poll(t, time.Until(by), 5*time.Millisecond, func() bool { return len(alive(id)) == 0 },
+	testkit.Poll(t, time.Until(by), 20*time.Millisecond, func() bool { return len(alive(id)) == 0 },
 		"run %s is gone", id)
 	t.Logf("gone %v after the last act, %v before the limit", time.Since(start).Round(time.Millisecond), time.Until(by).Round(time.Millisecond))
 }

@@ -45,6 +45,18 @@ func carries(pid int, entry string) bool {
 	return err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00"+entry+"\x00"))
 }
 
+// catchesTerm reports whether a process has a handler for TERM.
+func catchesTerm(pid int) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(text), "\nSigCgt:")
+	line, _, _ := strings.Cut(after, "\n")
+	mask, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	return err == nil && mask&(1<<(unix.SIGTERM-1)) != 0
+}
+
 // children returns the direct children of a process, zombies among them.
 // While children come and go the kernel may leave some out, so callers ask
 // again until nothing is left.

@@ -30,12 +30,13 @@ type Process struct {
 	mu       sync.Mutex
 	deadline time.Time
 	// killBy is when an order to kill must have been confirmed; zero: none.
-	killBy time.Time
-	asked  Reason
-	pid    int
-	exit   *unix.WaitStatus
-	gone   *Reason
-	failed *StartError
+	killBy   time.Time
+	asked    Reason
+	pid      int
+	starting bool
+	exit     *unix.WaitStatus
+	gone     *Reason
+	failed   *StartError
 
 	changed    chan struct{} // deadline or killBy changed; holds one
 	started    chan struct{} // closed when the program runs, or never will
@@ -156,45 +157,74 @@ func guardianEnv(base []string) []string {
 	return env
 }
 
-// awaitStart waits until the program runs, or did not start.
+// awaitStart waits until the program runs, or did not start. An error means
+// that it surely has not run: whoever gets one may say so of the effect.
 func (p *Process) awaitStart(ctx context.Context) (*Process, error) {
+	cause := p.awaitNews(ctx)
+	if p.mayHaveRun() {
+		return p, nil
+	}
+	p.Kill()
+	<-p.done
+	switch {
+	case p.mayHaveRun():
+		return p, nil
+	case p.failed != nil:
+		return nil, p.failed
+	case p.status.Reason == DeadlinePassed:
+		return nil, ErrDeadline
+	case cause == nil:
+		cause = errors.New("the guardian ended before the start")
+	}
+	return nil, p.startError("guardian", cause)
+}
+
+// awaitNews waits for the guardian's word about the start, and says why it has
+// not come. A start that is cancelled gets a moment more: if the program runs
+// by then, the caller decides how it is to end.
+func (p *Process) awaitNews(ctx context.Context) (cause error) {
 	limit := time.NewTimer(startWithin)
 	defer limit.Stop()
-	var cause error
-	select {
-	case <-p.started:
-	case <-ctx.Done():
-		cause = context.Cause(ctx)
-	case <-limit.C:
-		cause = fmt.Errorf("no news from the guardian for %s", startWithin)
+	cancelled := ctx.Done()
+	for {
+		select {
+		case <-p.started:
+			return cause
+		case <-cancelled:
+			cancelled, cause = nil, context.Cause(ctx)
+			limit.Reset(confirmWithin)
+		case <-limit.C:
+			if cause == nil {
+				cause = fmt.Errorf("no news from the guardian for %s", startWithin)
+			}
+			return cause
+		}
 	}
-	if cause != nil {
-		p.Kill()
-		<-p.done
-		return nil, p.startError("guardian", cause)
-	}
+}
+
+// mayHaveRun reports whether the guardian has come to the start of the program
+// and has not told that it failed.
+func (p *Process) mayHaveRun() bool {
 	p.mu.Lock()
-	failed, pid := p.failed, p.pid
-	p.mu.Unlock()
-	switch {
-	case pid != 0:
-		return p, nil
-	case failed != nil:
-		<-p.done
-		return nil, failed
+	defer p.mu.Unlock()
+	return p.starting && p.failed == nil && (p.pid != 0 || isClosed(p.statusRead))
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
 	}
-	<-p.done
-	if p.status.Reason == DeadlinePassed {
-		return nil, ErrDeadline
-	}
-	return nil, p.startError("guardian", errors.New("the guardian ended before the start"))
 }
 
 // RunID returns what stands in the program's environment as
 // SOLOBEAT_RUN_TASK_ID.
 func (p *Process) RunID() string { return p.runID }
 
-// PID returns the program's process id.
+// PID returns the program's process id, 0 if the guardian was killed before it
+// could tell.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -401,9 +431,7 @@ func (p *Process) readStatus(r io.ReadCloser) {
 }
 
 func (p *Process) markStarted() {
-	select {
-	case <-p.started:
-	default:
+	if !isClosed(p.started) {
 		close(p.started)
 	}
 }
@@ -412,6 +440,8 @@ func (p *Process) note(f frame) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch f.kind {
+	case frameStarting:
+		p.starting = true
 	case frameStarted:
 		p.pid = int(f.a)
 	case frameFailed:

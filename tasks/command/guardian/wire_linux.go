@@ -31,10 +31,11 @@ const (
 
 // Frames from the guardian to the caller.
 const (
-	frameStarted = 'P' // a: the program's process id
-	frameFailed  = 'E' // a: errno, b: stage
-	frameExited  = 'X' // a: wait status of the program
-	frameGone    = 'G' // a: reason; nothing of the tree is left
+	frameStarting = 'A' // from here on the program may have run
+	frameStarted  = 'P' // a: the program's process id
+	frameFailed   = 'E' // a: errno, b: stage
+	frameExited   = 'X' // a: wait status of the program
+	frameGone     = 'G' // a: reason; nothing of the tree is left
 )
 
 // Stages of frameFailed.

@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery"
+	"github.com/solobeat/solobeat/tasks/celery/wire"
+)
+
+type enqueueOptions struct {
+	args, kwargs, queue, engine, eta, id string
+	countdown, expires, timeout          time.Duration
+	priority                             int
+	wait                                 bool
+}
+
+func (c *program) enqueueCommand() *cobra.Command {
+	var o enqueueOptions
+	cmd := &cobra.Command{
+		Use:   "enqueue TASK",
+		Short: "Send a task",
+		Long: `Send a task, as a Celery client would. The id is printed on stdout; with --wait
+also the result.
+
+Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
+		Example: `  solobeat enqueue reports.hourly --kwargs '{"day": "2026-11-29"}'
+  solobeat enqueue tasks.add --args '[2, 3]' --wait
+  solobeat enqueue payments.charge --args '["pay-42", 1000, "EUR"]' --queue payments --eta 2026-12-01T03:00:00Z`,
+		Args: args(1, 1, "one task name"),
+		RunE: func(cmd *cobra.Command, names []string) error { return c.enqueue(cmd.Context(), names[0], o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.args, "args", "", "positional arguments, a JSON list")
+	f.StringVar(&o.kwargs, "kwargs", "", "named arguments, a JSON object")
+	f.StringVar(&o.queue, "queue", "", "queue (default: the first of worker.queues)")
+	f.StringVar(&o.engine, "engine", celery.EngineName, "celery")
+	f.StringVar(&o.eta, "eta", "", "not before this instant, RFC 3339 with an offset")
+	f.DurationVar(&o.countdown, "countdown", 0, "not before now + this")
+	f.DurationVar(&o.expires, "expires", 0, "revoke it if it has not begun by now + this")
+	f.IntVar(&o.priority, "priority", 0, "0 (first) to 9")
+	f.StringVar(&o.id, "id", "", "task id (default: random)")
+	f.BoolVar(&o.wait, "wait", false, "wait for the result")
+	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long --wait waits")
+	return c.withOutput(cmd)
+}
+
+func (o *enqueueOptions) options() ([]tasks.Option, error) {
+	if o.engine != celery.EngineName {
+		return nil, usagef("--engine %s: celery is known", o.engine)
+	}
+	opts := []tasks.Option{tasks.WithPriority(o.priority)}
+	if o.args != "" {
+		var list []json.RawMessage
+		if err := decodeExact(o.args, &list); err != nil {
+			return nil, usagef("--args: want a JSON list: %w", err)
+		}
+		for _, a := range list {
+			opts = append(opts, tasks.WithArgs(a))
+		}
+	}
+	if o.kwargs != "" {
+		var object map[string]json.RawMessage
+		if err := decodeExact(o.kwargs, &object); err != nil {
+			return nil, usagef("--kwargs: want a JSON object: %w", err)
+		}
+		opts = append(opts, tasks.WithKwargs(object))
+	}
+	if o.queue != "" {
+		opts = append(opts, tasks.WithQueue(o.queue))
+	}
+	if o.id != "" {
+		opts = append(opts, tasks.WithID(o.id))
+	}
+	switch {
+	case o.eta != "" && o.countdown != 0:
+		return nil, usagef("--eta and --countdown: one of the two")
+	case o.eta != "":
+		at, err := time.Parse(time.RFC3339, o.eta)
+		if err != nil {
+			return nil, usagef("--eta %q: want RFC 3339 with an offset, for example 2026-12-01T03:00:00Z", o.eta)
+		}
+		opts = append(opts, tasks.WithETA(at))
+	case o.countdown > 0:
+		opts = append(opts, tasks.WithCountdown(o.countdown))
+	}
+	if o.expires != 0 {
+		opts = append(opts, tasks.WithExpires(time.Now().Add(o.expires)))
+	}
+	return opts, nil
+}
+
+// decodeExact decodes one JSON value and nothing behind it; the parts keep
+// their text, so that no digit is lost.
+func decodeExact(text string, into any) error {
+	dec := json.NewDecoder(bytes.NewReader([]byte(text)))
+	if err := dec.Decode(into); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // Token returns io.EOF itself
+		return fmt.Errorf("text after the value")
+	}
+	return nil
+}
+
+func (c *program) enqueue(ctx context.Context, name string, o enqueueOptions) error {
+	opts, err := o.options()
+	if err != nil {
+		return err
+	}
+	if _, err := tasks.NewRequest(name, opts...); err != nil {
+		return usagef("%w", err)
+	}
+	s, err := c.open(ctx, "enqueue")
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	client := s.client()
+	id, err := client.Enqueue(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	if !o.wait {
+		if c.output == "json" {
+			return printJSON(c.Out, map[string]string{"id": id})
+		}
+		_, err = fmt.Fprintln(c.Out, id)
+		return err
+	}
+	_, _ = fmt.Fprintf(c.Err, "sent %s, waiting up to %s for its result\n", id, o.timeout)
+	return c.showResult(ctx, client, id, o.timeout)
+}
+
+// open reads the configuration and reaches the broker, for short commands.
+func (c *program) open(ctx context.Context, role string) (*stores, error) {
+	cfg, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	if c.logLevel == "" {
+		cfg.Log.Level = "warn"
+	}
+	s, err := openStores(cfg, newLogger(c.Err, cfg.Log.Level, cfg.Log.Format), role)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.reach(ctx, 0); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c *program) resultCommand() *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "result ID",
+		Short: "Read the result of a task",
+		Long:  "Exit codes: 0 SUCCESS; 1 any other end; 75 still pending.",
+		Example: `  solobeat result 7c1f0c8e-3f0a-4d5e-9d2f-2b1f6d0a9e11
+  solobeat result 7c1f0c8e-3f0a-4d5e-9d2f-2b1f6d0a9e11 --wait 30s -o json`,
+		Args: args(1, 1, "one task id"),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			s, err := c.open(cmd.Context(), "result")
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			return c.showResult(cmd.Context(), s.client(), ids[0], wait)
+		},
+	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for a final state")
+	return c.withOutput(cmd)
+}
+
+// resultView is a result as `result -o json` prints it.
+type resultView struct {
+	ID        string          `json:"id"`
+	Status    string          `json:"status"`
+	Result    json.RawMessage `json:"result"`
+	Error     string          `json:"error,omitempty"`
+	Traceback string          `json:"traceback,omitempty"`
+	DateDone  *time.Time      `json:"date_done"`
+	Solobeat  json.RawMessage `json:"solobeat,omitempty"`
+}
+
+func (c *program) showResult(ctx context.Context, client *celery.Client, id string, wait time.Duration) error {
+	r, done, err := client.Wait(ctx, id, wait)
+	if err != nil {
+		return err
+	}
+	v := resultView{ID: id, Status: "PENDING", Result: json.RawMessage("null")}
+	if r != nil {
+		v = viewOf(r)
+	}
+	if c.output == "json" {
+		err = printJSON(c.Out, v)
+	} else {
+		err = c.printResult(v)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !done:
+		return exit(exitBusy, nil)
+	case v.Status != wire.StateSuccess:
+		return exit(exitFailed, nil)
+	}
+	return nil
+}
+
+func viewOf(r *wire.Result) resultView {
+	v := resultView{ID: r.TaskID, Status: r.State, Result: r.Value, Traceback: r.Traceback, Solobeat: r.Solobeat}
+	if len(v.Result) == 0 || !json.Valid(v.Result) {
+		v.Result = json.RawMessage("null")
+	}
+	if r.Exception != nil {
+		v.Error = exceptionText(r.Exception)
+	}
+	if !r.DateDone.IsZero() {
+		v.DateDone = &r.DateDone
+	}
+	return v
+}
+
+// printResult puts the value alone on stdout, all else on stderr.
+func (c *program) printResult(v resultView) error {
+	_, _ = fmt.Fprintln(c.Err, v.Status)
+	if v.Error != "" {
+		_, _ = fmt.Fprintln(c.Err, v.Error)
+	}
+	if v.Traceback != "" {
+		_, _ = fmt.Fprintln(c.Err, v.Traceback)
+	}
+	if len(v.Solobeat) > 0 {
+		_, _ = fmt.Fprintln(c.Err, "solobeat:", string(v.Solobeat))
+	}
+	if v.Status != wire.StateSuccess {
+		return nil
+	}
+	_, err := fmt.Fprintln(c.Out, string(v.Result))
+	return err
+}
+
+// exceptionText is an exception as Python prints it: the class and its
+// arguments.
+func exceptionText(e *wire.Exception) string {
+	text := e.Type + "("
+	for i, a := range e.Args {
+		if i > 0 {
+			text += ", "
+		}
+		text += string(a)
+	}
+	return text + ")"
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/solobeat/solobeat/scheduler"
+)
+
+func (c *program) jobsCommand() *cobra.Command {
+	cmd := group("jobs", "The schedule's state: what ran, what comes")
+	cmd.AddCommand(
+		c.withOutput(&cobra.Command{
+			Use: "list", Short: "All jobs of the current file", Args: args(0, 0, ""),
+			Example: "  solobeat jobs list -c solobeat.yaml",
+			RunE:    func(cmd *cobra.Command, _ []string) error { return c.jobsList(cmd.Context()) },
+		}),
+		c.withOutput(&cobra.Command{
+			Use: "show JOB", Short: "One job", Args: args(1, 1, "one job name"),
+			Example: "  solobeat jobs show hourly-report",
+			RunE:    func(cmd *cobra.Command, names []string) error { return c.jobsShow(cmd.Context(), names[0]) },
+		}),
+		c.jobsHistoryCommand(),
+	)
+	return cmd
+}
+
+// group is a command that only has subcommands; a typo among them is a usage
+// error and no silent help.
+func group(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: short,
+		Args: func(cmd *cobra.Command, got []string) error {
+			if len(got) > 0 {
+				return usagef("unknown command %q for %q", got[0], cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_ = cmd.Help()
+			return usagef("%s: a subcommand is needed", cmd.CommandPath())
+		},
+	}
+}
+
+func (c *program) jobsList(ctx context.Context) error {
+	s, err := c.open(ctx, "jobs")
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	jobs, err := s.state().Jobs(ctx)
+	if err != nil {
+		return err
+	}
+	t := &table{header: []string{"JOB", "LAST TICK", "RESULT", "BY", "NEXT", "PUBLISHED", "MISSED"}}
+	for _, j := range jobs {
+		t.add(j.Job, stamp(j.Last), j.Result, j.By, stamp(j.Next), fmt.Sprint(j.Seq), fmt.Sprint(j.Missed))
+	}
+	if jobs == nil {
+		jobs = []scheduler.JobState{}
+	}
+	return c.print(jobs, t, "no jobs: no scheduler has run in this namespace")
+}
+
+func (c *program) jobsShow(ctx context.Context, name string) error {
+	s, err := c.open(ctx, "jobs")
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	states, err := s.state().Load(ctx, []string{name})
+	if err != nil {
+		return err
+	}
+	if len(states) == 0 || !states[0].Known {
+		return exitf(exitFailed, "no job %q is known in namespace %s (see solobeat jobs list)", name, s.cfg.Namespace)
+	}
+	j := states[0]
+	t := &table{}
+	t.add("job", j.Job)
+	t.add("revision", j.Revision)
+	t.add("in the current file", fmt.Sprint(j.Current))
+	t.add("since", stamp(j.Since))
+	t.add("last tick", stamp(j.Last)+" "+j.Label)
+	t.add("result", j.Result)
+	t.add("settled", stamp(j.At)+" by "+j.By)
+	t.add("task id", j.TaskID)
+	t.add("next tick", stamp(j.Next))
+	t.add("published", fmt.Sprint(j.Seq))
+	t.add("missed", fmt.Sprint(j.Missed))
+	return c.print(j, t, "")
+}
+
+func (c *program) jobsHistoryCommand() *cobra.Command {
+	var n int
+	cmd := &cobra.Command{
+		Use: "history JOB", Short: "The last decisions about a job's ticks, the newest first", Args: args(1, 1, "one job name"),
+		Example: "  solobeat jobs history hourly-report -n 20",
+		RunE: func(cmd *cobra.Command, names []string) error {
+			s, err := c.open(cmd.Context(), "jobs")
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			entries, err := s.state().History(cmd.Context(), names[0], n)
+			if err != nil {
+				return err
+			}
+			t := &table{header: []string{"AT", "OUTCOME", "TICK", "COUNT", "LATE", "BY", "TASK ID"}}
+			for _, e := range entries {
+				t.add(stamp(e.At), e.Outcome, e.Label, fmt.Sprint(e.Count), short(time.Duration(e.LateMS)*time.Millisecond), e.By, e.TaskID)
+			}
+			if entries == nil {
+				entries = []scheduler.HistoryEntry{}
+			}
+			return c.print(entries, t, "no history")
+		},
+	}
+	cmd.Flags().IntVarP(&n, "count", "n", 0, "at most so many (default: all that are kept)")
+	return c.withOutput(cmd)
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func (c *program) queuesCommand() *cobra.Command {
+	return c.withOutput(&cobra.Command{
+		Use: "queues", Short: "Depths of the queues, and the workers that serve them", Args: args(0, 0, ""),
+		Long:    "The queues are those of worker.queues. Unacked and parked messages are kept by Celery in one place for all queues.",
+		Example: "  solobeat queues\n  solobeat queues -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := c.open(cmd.Context(), "queues")
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			a := s.admin(s.cfg.Worker.Queues)
+			d, err := a.Depths(cmd.Context())
+			if err != nil {
+				return err
+			}
+			replicas, err := a.Replicas(cmd.Context())
+			if err != nil {
+				return err
+			}
+			t := &table{header: []string{"QUEUE", "WAITING", "DEAD", "WORKERS"}}
+			type view struct {
+				Queue   string   `json:"queue"`
+				Waiting int64    `json:"waiting"`
+				Dead    int64    `json:"dead"`
+				Workers []string `json:"workers"`
+			}
+			views := []view{}
+			for _, q := range d.Queues {
+				v := view{Queue: q.Queue, Waiting: q.Waiting, Dead: q.Dead, Workers: []string{}}
+				for _, r := range replicas {
+					for _, served := range r.Queues {
+						if served == q.Queue {
+							v.Workers = append(v.Workers, r.Node)
+						}
+					}
+				}
+				views = append(views, v)
+				t.add(v.Queue, fmt.Sprint(v.Waiting), fmt.Sprint(v.Dead), strings.Join(v.Workers, " "))
+			}
+			if c.output == "table" {
+				_, _ = fmt.Fprintf(c.Err, "%d unacked, %d parked, over all queues\n", d.Unacked, d.Parked)
+			}
+			return c.print(map[string]any{"queues": views, "unacked": d.Unacked, "parked": d.Parked, "dead_dropped": d.DeadDropped}, t, "no queues")
+		},
+	})
+}
+
+// version is set by the linker in a release.
+var version = ""
+
+// Version is the program's version: of the release, else of the module.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
+		return b.Main.Version
+	}
+	return "devel"
+}
+
+func (c *program) versionCommand() *cobra.Command {
+	return c.withOutput(&cobra.Command{
+		Use: "version", Short: "Show the version", Args: args(0, 0, ""), Example: "  solobeat version",
+		RunE: func(*cobra.Command, []string) error {
+			if c.output == "json" {
+				return printJSON(c.Out, map[string]string{"version": Version(), "go": runtime.Version()})
+			}
+			_, err := fmt.Fprintln(c.Out, "solobeat", Version(), runtime.Version())
+			return err
+		},
+	})
+}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/solobeat/solobeat/config"
+)
+
+func (c *program) validateCommand() *cobra.Command {
+	var strict bool
+	cmd := &cobra.Command{
+		Use:   "validate FILE...",
+		Short: "Check solobeat.yaml and schedule.yaml: all errors, with file:line:col",
+		Long: `Check files of both kinds; a schedule is told by its jobs: key. A solobeat.yaml
+that names a schedule.file is checked together with it.
+
+Exit codes: 0 clean; 78 errors; 3 warnings, with --strict.`,
+		Example: `  solobeat validate solobeat.yaml schedule.yaml
+  solobeat validate --strict -o json schedule.yaml`,
+		Args: args(1, -1, "one or more files"),
+		RunE: func(_ *cobra.Command, files []string) error { return c.validate(files, strict) },
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit 3 if there are warnings")
+	return c.withOutput(cmd)
+}
+
+func (c *program) validate(files []string, strict bool) error {
+	problems := config.Problems{}
+	done := map[string]bool{}
+	for _, f := range files {
+		problems = append(problems, c.validateFile(f, done)...)
+	}
+	if err := c.printProblems(problems, len(done)); err != nil {
+		return err
+	}
+	switch {
+	case len(problems.Errors()) > 0:
+		return exit(exitConfig, nil)
+	case strict && len(problems) > 0:
+		return exit(exitWarnings, nil)
+	}
+	return nil
+}
+
+// validateFile checks one file, once, and with a solobeat.yaml its schedule.
+func (c *program) validateFile(path string, done map[string]bool) config.Problems {
+	if abs, err := filepath.Abs(path); err == nil {
+		if done[abs] {
+			return nil
+		}
+		done[abs] = true
+	}
+	text, err := os.ReadFile(path) //nolint:gosec // the path is the user's own
+	if err == nil && config.IsScheduleFile(text) {
+		_, ps, _ := config.ParseSchedule(path, text)
+		return ps
+	}
+	cfg, ps, err := config.Load(path, c.env)
+	if err != nil || cfg.Schedule.File == "" {
+		return ps
+	}
+	jobs, more, err := config.LoadSchedule(cfg.Schedule.File)
+	if abs, aerr := filepath.Abs(cfg.Schedule.File); aerr == nil {
+		if done[abs] {
+			more = nil
+		}
+		done[abs] = true
+	}
+	ps = append(ps, more...)
+	if err == nil {
+		if together, ok := config.Together(cfg, jobs).(config.Problems); ok { //nolint:errorlint // it returns nothing else
+			ps = append(ps, together...)
+		}
+	}
+	return ps
+}
+
+func (c *program) printProblems(ps config.Problems, files int) error {
+	if c.output == "json" {
+		return printJSON(c.Out, ps)
+	}
+	if c.output != "table" {
+		return usagef("-o %s: table or json is known", c.output)
+	}
+	for _, p := range ps {
+		if _, err := fmt.Fprintln(c.Out, p.String()); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(c.Err, "%d file(s): %d error(s), %d warning(s)\n", files, len(ps.Errors()), len(ps.Warnings()))
+	return err
+}

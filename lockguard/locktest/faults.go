@@ -1,0 +1,285 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/solobeat/solobeat/lockguard"
+)
+
+// network exercises a Guard behind a bad network.
+func (s *suite) network(t *testing.T) {
+	if s.Network == nil {
+		t.Fatal("Harness.Network is required")
+	}
+	run := func(name string, f func(t *testing.T, b lockguard.Backend, n Network)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, n := s.Network(t)
+			if _, err := b.Probe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			warm := s.attempt(s.key()) // so that scripts are loaded and a connection is open
+			acquire(t, b, warm)
+			b.Renew(t.Context(), []lockguard.Renewal{renewal(warm)})
+			release(t, b, warm, lockguard.Released)
+			f(t, b, n)
+		})
+	}
+	run("reply to acquire is lost", s.acquireReplyLost)
+	run("reply to renewal is lost", s.renewReplyLost)
+	run("reply to release is lost", s.releaseReplyLost)
+	run("holder is cut off in silence", s.cutOff)
+	run("reply comes too late", s.lateReply)
+	run("acquire on a dead line leaves nothing", s.deadLine)
+}
+
+func (s *suite) acquireReplyLost(t *testing.T, b lockguard.Backend, n Network) {
+	g, _ := newGuard(t, b)
+	key := s.key()
+	n.DropReply()
+	h, err := g.TryAcquire(t.Context(), key)
+	if err != nil {
+		t.Fatalf("locked out by its own lost reply: %v", err)
+	}
+	if at := holder(t, s.Backend(t), key); !at.Held || at.Foreign {
+		t.Errorf("holder: %+v", at)
+	} else if f, _ := h.Fence(); at.Fence != f {
+		t.Errorf("the handle's fence is %d, the store's %d", f, at.Fence)
+	}
+	if got, err := h.Release(t.Context()); got != lockguard.Released || err != nil {
+		t.Errorf("Release: %v, %v", got, err)
+	}
+}
+
+func (s *suite) renewReplyLost(t *testing.T, b lockguard.Backend, n Network) {
+	g, told := newGuard(t, b)
+	h, err := g.TryAcquire(t.Context(), s.key(), lockguard.WithTTL(3*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.DropReply()
+	eventually(t, 5*time.Second, func() bool {
+		r, _, _ := told.get()
+		return r[lockguard.RenewFailed] >= 1 && r[lockguard.RenewOK] >= 2
+	}, "renewals go on after a lost reply")
+	if err := h.Check(); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	_, _ = h.Release(t.Context())
+}
+
+func (s *suite) releaseReplyLost(t *testing.T, b lockguard.Backend, n Network) {
+	g, _ := newGuard(t, b)
+	key := s.key()
+	h, err := g.TryAcquire(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.DropReply()
+	got, err := h.Release(t.Context())
+	if got == lockguard.NotHeld || err != nil {
+		t.Errorf("Release: %v, %v; our own second request is no theft", got, err)
+	}
+	if holder(t, s.Backend(t), key).Held {
+		t.Error("still held")
+	}
+}
+
+// cutOff: the holder alone loses the network. It must know before anybody else
+// can get the lock.
+func (s *suite) cutOff(t *testing.T, b lockguard.Backend, n Network) {
+	const ttl = 3 * time.Second
+	g, told := newGuard(t, b)
+	key := s.key()
+	h, err := g.TryAcquire(t.Context(), key, lockguard.WithTTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Swallow()
+	lostAt := make(chan time.Time, 1)
+	context.AfterFunc(h.Context(), func() { lostAt <- time.Now() })
+	rival, _ := newGuard(t, s.Backend(t))
+	next, err := rival.Acquire(t.Context(), key, lockguard.WithWait(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wonAt := time.Now()
+	select {
+	case at := <-lostAt:
+		t.Logf("known lost %v before the rival has won", wonAt.Sub(at))
+	default:
+		t.Error("the rival has won, the holder's context still runs: two holders")
+	}
+	if err := h.Check(); !errors.Is(err, lockguard.ErrLost) {
+		t.Errorf("Check: %v", err)
+	}
+	if old, ok := h.Fence(); ok {
+		if fresh, _ := next.Fence(); fresh <= old {
+			t.Errorf("fence %d after %d", fresh, old)
+		}
+	}
+	if _, lost, _ := told.get(); len(lost) != 1 || lost[0] != lockguard.ReasonRenewDeadline {
+		t.Errorf("losses told: %v", lost)
+	}
+	n.Pass()
+	_, _ = h.Release(t.Context())
+	if err := next.Verify(t.Context()); err != nil {
+		t.Errorf("the old holder's release has harmed the new one: %v", err)
+	}
+	_, _ = next.Release(t.Context())
+}
+
+func (s *suite) lateReply(t *testing.T, b lockguard.Backend, n Network) {
+	g, told := newGuard(t, b)
+	key := s.key()
+	n.Delay(600 * time.Millisecond) // there and back: beyond a TTL of 1 s
+	_, err := g.TryAcquire(t.Context(), key, lockguard.WithTTL(shortTTL))
+	if !errors.Is(err, lockguard.ErrTooSlow) {
+		t.Errorf("TryAcquire: %v, want ErrTooSlow", err)
+	}
+	n.Pass()
+	eventually(t, 3*time.Second, func() bool { _, _, c := told.get(); return len(c) == 1 }, "the late grant is given back")
+	eventually(t, 2*time.Second, func() bool { return !holder(t, s.Backend(t), key).Held }, "the lock is free")
+}
+
+func (s *suite) deadLine(t *testing.T, b lockguard.Backend, n Network) {
+	g, told := newGuard(t, b)
+	key := s.key()
+	n.Swallow()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := g.TryAcquire(ctx, key); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("TryAcquire: %v", err)
+	}
+	n.Pass()
+	eventually(t, 3*time.Second, func() bool { _, _, c := told.get(); return len(c) == 1 }, "a release by token is sent")
+	if holder(t, s.Backend(t), key).Held {
+		t.Error("still held")
+	}
+}
+
+// alone exercises what interferes with the whole store.
+func (s *suite) alone(t *testing.T, newHarness func(t *testing.T) Harness) {
+	run := func(name string, f func(t *testing.T, s *suite)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, &suite{Harness: newHarness(t)})
+		})
+	}
+	run("scripts are forgotten", forgotten)
+	run("data are lost", dataLost)
+	run("server stands still for less than the validity", shortPause)
+	run("server stands still for longer", longPause)
+}
+
+func forgotten(t *testing.T, s *suite) {
+	if s.ForgetScripts == nil {
+		return
+	}
+	g, told := newGuard(t, s.Backend(t))
+	h, err := g.TryAcquire(t.Context(), s.key(), lockguard.WithTTL(shortTTL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 2*shortTTL; {
+		s.ForgetScripts(t)
+		<-time.After(20 * time.Millisecond)
+	}
+	if err := h.Check(); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	if r, _, _ := told.get(); r[lockguard.RenewFailed] != 0 {
+		t.Errorf("renewals: %v", r)
+	}
+	s.ForgetScripts(t)
+	if got, err := h.Release(t.Context()); got != lockguard.Released || err != nil {
+		t.Errorf("Release: %v, %v", got, err)
+	}
+}
+
+func dataLost(t *testing.T, s *suite) {
+	if s.Flush == nil {
+		return
+	}
+	g, _ := newGuard(t, s.Backend(t))
+	other, _ := newGuard(t, s.Backend(t))
+	key := s.key()
+	h, err := g.TryAcquire(t.Context(), key, lockguard.WithTTL(3*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Flush(t)
+	next, err := other.TryAcquire(t.Context(), key) // the double grant that no such store can exclude
+	if err != nil {
+		t.Fatal(err)
+	}
+	if old, ok := h.Fence(); ok {
+		if fresh, _ := next.Fence(); fresh <= old {
+			t.Errorf("fence %d after %d: the old holder's writes would be taken", fresh, old)
+		}
+	}
+	<-h.Context().Done()
+	if err := h.Check(); !errors.Is(err, lockguard.ErrLost) {
+		t.Errorf("Check: %v", err)
+	}
+	_, _ = h.Release(t.Context())
+	if err := next.Verify(t.Context()); err != nil {
+		t.Errorf("the old holder's release has harmed the new one: %v", err)
+	}
+	_, _ = next.Release(t.Context())
+}
+
+func shortPause(t *testing.T, s *suite) {
+	if s.Pause == nil {
+		return
+	}
+	g, told := newGuard(t, s.Backend(t))
+	h, err := g.TryAcquire(t.Context(), s.key(), lockguard.WithTTL(6*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resume := s.Pause(t)
+	<-time.After(3500 * time.Millisecond) // a renewal was due at 2 s
+	resume()
+	eventually(t, 3*time.Second, func() bool { r, _, _ := told.get(); return r[lockguard.RenewOK] > 0 }, "the renewer recovers")
+	if _, lost, _ := told.get(); len(lost) != 0 || h.Check() != nil {
+		t.Errorf("lost %v, Check: %v", lost, h.Check())
+	}
+	_, _ = h.Release(t.Context())
+}
+
+func longPause(t *testing.T, s *suite) {
+	if s.Pause == nil {
+		return
+	}
+	g, told := newGuard(t, s.Backend(t))
+	key := s.key()
+	began := time.Now()
+	h, err := g.TryAcquire(t.Context(), key, lockguard.WithTTL(shortTTL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resume := s.Pause(t)
+	<-h.Context().Done()
+	if d := time.Since(began); d > shortTTL {
+		t.Errorf("context ended %v after the grant, TTL %v", d, shortTTL)
+	}
+	resume()
+	if _, lost, _ := told.get(); len(lost) > 1 {
+		t.Errorf("losses told: %v", lost)
+	}
+	_, _ = h.Release(t.Context())
+	// The next hold on the same key is renewed as if nothing had been.
+	h, err = g.Acquire(t.Context(), key, lockguard.WithTTL(shortTTL), lockguard.WithWait(5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(2 * shortTTL)
+	if err := h.Check(); err != nil {
+		t.Errorf("the next hold: %v", err)
+	}
+	_, _ = h.Release(t.Context())
+}

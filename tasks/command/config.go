@@ -1,0 +1,176 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/solobeat/solobeat/internal/render"
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/command/guardian"
+)
+
+// ErrConfig is what is wrong with a [Config].
+var ErrConfig = errors.New("command")
+
+// Config declares a program as a task's handler.
+type Config struct {
+	// Argv is the program and its arguments; at least one. All but the
+	// program's name may be templates over .Params and .Task.Name, but not
+	// inside a script text (sh -c and the like).
+	Argv []string
+	// Params names the positional arguments for the templates; named ones have
+	// their names.
+	Params []string
+	// Env is added to the program's environment, and wins over the worker's.
+	// The values may be templates as in Argv.
+	Env map[string]string
+	// Dir is the working directory; "" is the worker's.
+	Dir string
+	// Logger gets what the program writes to standard error, a line each; nil
+	// keeps only the last lines, for the error of a failed run.
+	Logger *slog.Logger
+}
+
+// Validate returns all that is wrong with the configuration, each error
+// wrapping [ErrConfig] and naming its cure; nil if nothing is.
+func (c *Config) Validate() error {
+	_, err := compile(c)
+	return err
+}
+
+// program is a Config whose templates have been parsed.
+type program struct {
+	argv []*text
+	env  []variable
+	// templates: there is at least one, so the task's parameters are needed.
+	templates bool
+}
+
+type variable struct {
+	name  string
+	value *text
+}
+
+// text is an argument or a value: a template, or words without one.
+type text struct {
+	literal  string
+	template *render.Template
+}
+
+func (t *text) render(data render.Data) (string, error) {
+	if t.template == nil {
+		return t.literal, nil
+	}
+	return t.template.Render(data)
+}
+
+func compile(c *Config) (*program, error) {
+	p := &program{}
+	errs := checkArgv(c.Argv)
+	add := func(where, value string) *text {
+		t, err := parse(where, value)
+		if err != nil {
+			errs = append(errs, err)
+			return nil
+		}
+		p.templates = p.templates || t.template != nil
+		return t
+	}
+	for i, arg := range c.Argv {
+		p.argv = append(p.argv, add(fmt.Sprintf("argument %d", i), arg))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
+		if err := checkName(name); err != nil {
+			errs = append(errs, err)
+		}
+		p.env = append(p.env, variable{name: name, value: add("env "+name, c.Env[name])})
+	}
+	if templated(c.Dir) {
+		errs = append(errs, fmt.Errorf("%w: dir %q: the working directory cannot be a template: write it out", ErrConfig, c.Dir))
+	}
+	return p, errors.Join(errs...)
+}
+
+func checkArgv(argv []string) []error {
+	if len(argv) == 0 || argv[0] == "" {
+		return []error{fmt.Errorf("%w: no program is named: write the program and its arguments as a list", ErrConfig)}
+	}
+	if templated(argv[0]) {
+		return []error{fmt.Errorf("%w: the program %q cannot be a template: whoever sends a task would choose what is run; write its name out", ErrConfig, argv[0])}
+	}
+	if i := scriptTemplate(argv); i >= 0 {
+		return []error{fmt.Errorf("%w: argument %d, %q, is a template where a script text is read: its value would be run as code; "+
+			"put the value into env and read it from there, or pass it as an argument behind the script", ErrConfig, i, argv[i])}
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	switch {
+	case name == "" || strings.ContainsAny(name, "=\x00"):
+		return fmt.Errorf("%w: env: %q is no name of a variable", ErrConfig, name)
+	case strings.HasPrefix(name, "SOLOBEAT_RUN_"):
+		return fmt.Errorf("%w: env: %s is set by Solobeat for each run: choose another name", ErrConfig, name)
+	default:
+		return nil
+	}
+}
+
+func parse(where, value string) (*text, error) {
+	if strings.IndexByte(value, 0) >= 0 {
+		return nil, fmt.Errorf("%w: %s holds a NUL byte, which no program can be given", ErrConfig, where)
+	}
+	if !templated(value) {
+		return &text{literal: value}, nil
+	}
+	t, err := render.Parse(where, value, render.Text)
+	if err == nil {
+		err = t.CheckPure(".Params", ".Task")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, where, err)
+	}
+	return &text{template: t}, nil
+}
+
+// render fills in a task's arguments: the whole argv, and the environment's
+// additions.
+func (p *program) render(task *tasks.Task, names []string) (argv, env []string, err error) {
+	data := render.Data{Task: task.Name}
+	if p.templates {
+		if data.Params, err = render.Params(names, task.Args, task.Kwargs); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, t := range p.argv {
+		arg, err := t.render(data)
+		if err != nil {
+			return nil, nil, err
+		}
+		argv = append(argv, arg)
+	}
+	for _, v := range p.env {
+		value, err := v.value.render(data)
+		if err != nil {
+			return nil, nil, err
+		}
+		env = append(env, v.name+"="+value)
+	}
+	return argv, env, nil
+}
+
+// environment is the program's environment: what the worker has without
+// Solobeat's settings, the entry's own, and what the run is.
+func environment(base, own []string, run guardian.Run) []string {
+	names := make(map[string]bool, len(own))
+	for _, kv := range own {
+		name, _, _ := strings.Cut(kv, "=")
+		names[name] = true
+	}
+	strip := func(name string) bool { return guardian.Settings(name) || names[name] }
+	return append(guardian.Env(base, strip, run), own...)
+}
