@@ -38,7 +38,8 @@ const (
 
 // Observer is told what happens. Each function may be nil; none may block.
 type Observer struct {
-	// Decision is called once per [Guard.Claim] that got as far as the store. A
+	// Decision is called once per [Guard.Claim] that got as far as the store, and
+	// per [Guard.Peek] that found a finished record, a mismatch, or no store. A
 	// released record in its back-off counts as in_progress, a failed one as
 	// completed.
 	Decision func(Labels, Decision)

@@ -119,15 +119,15 @@ func parseField(def fieldDef, text string, offset int) (*cronField, []*SpecError
 	return f, errs
 }
 
-// fail makes an error of this field.
-func (d fieldDef) fail(msg, cure string) *SpecError {
+// fieldError is a mistake in a field; its offset and the spec come later.
+func fieldError(msg, cure string) *SpecError {
 	return &SpecError{Field: "cron", Msg: msg, Cure: cure, Err: ErrBadSpec}
 }
 
 func (d fieldDef) parseItem(part string) (cronItem, *SpecError) {
 	item := cronItem{text: part, step: 1}
 	if part == "" {
-		return item, d.fail(fmt.Sprintf("has an empty item in the %s field", d.name), "remove the comma, or write the missing value")
+		return item, fieldError(fmt.Sprintf("has an empty item in the %s field", d.name), "remove the comma, or write the missing value")
 	}
 	if err := d.checkForeign(part); err != nil {
 		return item, err
@@ -144,9 +144,9 @@ func (d fieldDef) parseItem(part string) (cronItem, *SpecError) {
 		item.star, item.low, item.high = true, d.min, d.max
 		return item, nil
 	case strings.HasPrefix(base, "*"):
-		return item, d.fail(fmt.Sprintf("has %s in the %s field", quoted(part), d.name), "write * or */n, or a range such as "+d.example())
+		return item, fieldError(fmt.Sprintf("has %s in the %s field", quoted(part), d.name), "write * or */n, or a range such as "+d.example())
 	case strings.HasPrefix(base, "-"):
-		return item, d.fail(fmt.Sprintf("has a negative value %s in the %s field", quoted(base), d.name), "write a value from "+d.span())
+		return item, fieldError(fmt.Sprintf("has a negative value %s in the %s field", quoted(base), d.name), "write a value from "+d.span())
 	}
 	var err *SpecError
 	if item.low, err = d.value(low); err != nil {
@@ -178,7 +178,7 @@ func (d fieldDef) orderRange(item *cronItem, high string, ranged bool) *SpecErro
 	}
 	item.wrapHigh = sunday && item.high == 7
 	if item.low > item.high {
-		return d.fail(
+		return fieldError(
 			fmt.Sprintf("has the range %s in the %s field, which runs backwards", quoted(item.text), d.name),
 			"write "+d.unwrapped(item))
 	}
@@ -204,16 +204,16 @@ func (d fieldDef) parseStep(item *cronItem, step string) *SpecError {
 	const cure = "write a step from 1 on, such as */5"
 	switch {
 	case strings.HasPrefix(step, "-"):
-		return d.fail(where+", which is negative", cure)
+		return fieldError(where+", which is negative", cure)
 	case !isDigits(step):
-		return d.fail(where+", which is no number", cure)
+		return fieldError(where+", which is no number", cure)
 	}
 	n, err := strconv.Atoi(step)
 	switch {
 	case err != nil || n > 1_000_000:
-		return d.fail(where+", which is far larger than the field", cure)
+		return fieldError(where+", which is far larger than the field", cure)
 	case n == 0:
-		return d.fail(where+", which is zero", cure)
+		return fieldError(where+", which is zero", cure)
 	}
 	item.step, item.stepped = n, true
 	return nil
@@ -229,15 +229,15 @@ func (d fieldDef) value(text string) (int, *SpecError) {
 			top = 7
 		}
 		if err != nil || n < d.min || n > top {
-			return 0, d.fail(where+", which is out of range", "write a value from "+d.span())
+			return 0, fieldError(where+", which is out of range", "write a value from "+d.span())
 		}
 		return n, nil
 	}
 	if text == "" {
-		return 0, d.fail(fmt.Sprintf("has a range with a missing end in the %s field", d.name), "write both ends, such as "+d.example())
+		return 0, fieldError(fmt.Sprintf("has a range with a missing end in the %s field", d.name), "write both ends, such as "+d.example())
 	}
 	if strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+") {
-		return 0, d.fail(where+", which has a sign", "write a value from "+d.span())
+		return 0, fieldError(where+", which has a sign", "write a value from "+d.span())
 	}
 	lower := strings.ToLower(text)
 	for i, name := range d.names {
@@ -245,7 +245,7 @@ func (d fieldDef) value(text string) (int, *SpecError) {
 			return d.min + i, nil
 		}
 	}
-	return 0, d.fail(where+", which is no "+d.kind(), d.nameCure(lower))
+	return 0, fieldError(where+", which is no "+d.kind(), d.nameCure(lower))
 }
 
 func (d fieldDef) kind() string {
@@ -292,22 +292,22 @@ func (d fieldDef) checkForeign(part string) *SpecError {
 	upper := strings.ToUpper(part)
 	switch {
 	case part == "?":
-		return d.fail(where+", which is Quartz's sign for \"any\"", "write *")
+		return fieldError(where+", which is Quartz's sign for \"any\"", "write *")
 	case strings.Contains(part, "#"):
-		return d.fail(where+"; the n-th weekday of a month is not supported",
+		return fieldError(where+"; the n-th weekday of a month is not supported",
 			"for the second Monday write days 8-14 and weekday 1 with `days: and`")
 	case upper == "L" && d.name == "day of month":
-		return d.fail(where+"; the last day of a month is not supported",
+		return fieldError(where+"; the last day of a month is not supported",
 			"write 28-31 and let the task check the date, or run on day 1 of the next month")
 	case isForeignLetter(upper, 'L'):
-		return d.fail(where+"; L (the last) is not supported",
+		return fieldError(where+"; L (the last) is not supported",
 			"for the last Friday of months with 31 days write days 25-31 and weekday 5 with `days: and`")
 	case isForeignLetter(upper, 'W'):
-		return d.fail(where+"; W (the nearest weekday) is not supported", "write the days, and weekdays 1-5 with `days: and`")
+		return fieldError(where+"; W (the nearest weekday) is not supported", "write the days, and weekdays 1-5 with `days: and`")
 	case upper == "H" || strings.HasPrefix(upper, "H(") || strings.HasPrefix(upper, "H/"):
-		return d.fail(where+"; H (a hashed value) is not supported", "write a value, or set `jitter`")
+		return fieldError(where+"; H (a hashed value) is not supported", "write a value, or set `jitter`")
 	case strings.Contains(part, "~"):
-		return d.fail(where+"; a random value is not supported", "write a value, or set `jitter`")
+		return fieldError(where+"; a random value is not supported", "write a value, or set `jitter`")
 	}
 	return nil
 }

@@ -124,3 +124,19 @@ func wantClean(t *testing.T, cfg SpecConfig) {
 		t.Errorf("ParseSpec(%+v): error %v, warnings %v, want neither", cfg, err, warnings)
 	}
 }
+
+// within fails the test unless f, which may be called again, once takes less
+// than limit: a machine that is busy with other things must not fail it, a
+// search that hangs must.
+func within(t testing.TB, limit time.Duration, what string, f func()) {
+	t.Helper()
+	best := time.Duration(1<<63 - 1)
+	for range 5 {
+		start := time.Now()
+		f()
+		if best = min(best, time.Since(start)); best < limit {
+			return
+		}
+	}
+	t.Fatalf("%s takes %v, the limit is %v", what, best, limit)
+}

@@ -20,7 +20,7 @@ var _ Schedule = (*cronSchedule)(nil)
 // maxSegments bounds how many segments of a zone one search visits. Stretches
 // without a matching day are crossed in one step, so that the rarest spec sees
 // a handful; the bound only makes it certain that a search ends.
-const maxSegments = 20_000
+const maxSegments = 1_000
 
 // Next implements [Schedule].
 func (s *cronSchedule) Next(after time.Time) Occurrence {

@@ -67,8 +67,11 @@ func (j *Job) templateError(field string, err error) error {
 	if err == nil {
 		return nil
 	}
-	msg := strings.TrimPrefix(strings.TrimPrefix(err.Error(), field+": "), "render: ")
-	return &JobError{Job: j.Name, Field: field, Msg: "is no template that can be rendered: " + msg, Cure: "in jobs .Tick.UTC, .Tick.Local, .Tick.Prev, .Tick.Next and .Job are known", Err: err}
+	msg := strings.NewReplacer("render: bad template: ", "", "render: ", "", field+": ", "").Replace(err.Error())
+	return &JobError{
+		Job: j.Name, Field: field, Msg: "cannot be rendered: " + msg, Err: err,
+		Cure: "a job's templates know .Tick.UTC, .Tick.Local, .Tick.Prev, .Tick.Next and .Job",
+	}
 }
 
 func appendErr(errs []error, err error) []error {

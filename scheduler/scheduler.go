@@ -140,16 +140,12 @@ func New(cfg Config) (*Scheduler, error) {
 			continue
 		}
 		s.revisions[j.Name] = j.Revision()
-		if err := j.Validate(); err != nil {
+		tmpl, err := j.check()
+		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		if j.Disabled {
-			continue
-		}
-		tmpl, err := j.compile()
-		if err != nil {
-			errs = append(errs, err)
 			continue
 		}
 		s.entries = append(s.entries, &entry{job: j, tmpl: tmpl, revision: s.revisions[j.Name], delay: j.delay(), index: -1})

@@ -46,8 +46,12 @@ func segmentAt(loc *time.Location, t int64) segment {
 		// 365 days, so 31 December of a leap year lies outside its own segment.
 		// Trusting that would be a search that makes no progress.
 		s.start, s.end = t, t+1
-		if day := t - floorMod(t, secondsPerDay) + secondsPerDay; offsetAt(loc, day-1) == s.offset {
-			s.end = day
+		day := t - floorMod(t, secondsPerDay)
+		if offsetAt(loc, day) == s.offset {
+			s.start = day
+		}
+		if offsetAt(loc, day+secondsPerDay-1) == s.offset {
+			s.end = day + secondsPerDay
 		}
 	}
 	return s

@@ -41,19 +41,22 @@ func (e *JobError) Unwrap() error { return e.Err }
 
 // JobErrors returns the mistakes in an error of [Job.Validate] or [New].
 func JobErrors(err error) []*JobError {
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
-		var all []*JobError
-		for _, e := range joined.Unwrap() {
-			all = append(all, JobErrors(e)...)
-		}
-		return all
-	}
 	var one *JobError
-	if errors.As(err, &one) {
+	if !errors.As(err, &one) {
+		return nil
+	}
+	if any(err) == any(one) {
 		return []*JobError{one}
 	}
-	return nil
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return []*JobError{one}
+	}
+	var all []*JobError
+	for _, e := range joined.Unwrap() {
+		all = append(all, JobErrors(e)...)
+	}
+	return all
 }
 
 var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,99}$`)
@@ -61,16 +64,26 @@ var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,99}$`)
 // Validate checks the job in full, its templates on sample ticks too. The
 // error joins one [*JobError] per mistake.
 func (j *Job) Validate() error {
+	_, err := j.check()
+	return err
+}
+
+// check is Validate, and returns the parsed templates.
+func (j *Job) check() (*templates, error) {
 	v := &validator{job: j}
 	v.basics()
 	v.times()
 	v.misfire()
 	v.lock()
 	v.record()
-	if len(v.errs) == 0 {
-		v.samples()
+	t, err := j.compile()
+	if err != nil {
+		v.errs = append(v.errs, err)
 	}
-	return errors.Join(v.errs...)
+	if len(v.errs) == 0 {
+		v.samples(t)
+	}
+	return t, errors.Join(v.errs...)
 }
 
 type validator struct {
@@ -192,12 +205,7 @@ func (v *validator) record() {
 
 // samples renders the job for a few ticks, so that a template that cannot be
 // rendered is found when the file is loaded.
-func (v *validator) samples() {
-	t, err := v.job.compile()
-	if err != nil {
-		v.errs = append(v.errs, err)
-		return
-	}
+func (v *validator) samples(t *templates) {
 	if v.job.Schedule == nil {
 		return
 	}

@@ -360,6 +360,10 @@ func TestNextEqualsMinuteWalk(t *testing.T) {
 			if len(jumps) > 0 {
 				middle = jumps[r.IntN(len(jumps))] + int64(r.IntN(7200)) - 3600
 			}
+			if r.IntN(8) == 0 {
+				// Here package time's own bounds of a zone are wrong.
+				middle = time.Date(2040+4*r.IntN(20), 12, 31, r.IntN(24), 0, 0, 0, time.UTC).Unix()
+			}
 			from, to := middle-int64(r.IntN(70*3600)), middle+int64(r.IntN(40*3600))
 			minutes := walk(loc, from, to)
 			for range specs {

@@ -150,19 +150,39 @@ func TestMissingDay(t *testing.T) {
 		{"30 23 * * *", "Pacific/Kwajalein", "1993-08-20T12:00Z", "1993-08-22T12:00Z", "08-20T23:30-12:00 08-22T00:00+12:00! 08-22T23:30+12:00"},
 		{"0 0 * * *", "Pacific/Kiritimati", "1994-12-30T12:00Z", "1995-01-02T12:00Z", "01-01T00:00+14:00 01-02T00:00+14:00 01-03T00:00+14:00"},
 	} {
-		start := time.Now()
-		got := labels(cronIn(t, c.spec, c.zone), instant(t, c.from), instant(t, c.to))
+		s := cronIn(t, c.spec, c.zone)
+		within(t, 5*time.Millisecond, c.spec, func() { s.Next(instant(t, c.from)) })
+		got := labels(s, instant(t, c.from), instant(t, c.to))
 		if got != c.want {
 			t.Errorf("%s in %s:\n got  %s\n want %s", c.spec, c.zone, got, c.want)
-		}
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("%s in %s took %v", c.spec, c.zone, took)
 		}
 	}
 	zone := "Pacific/Apia"
 	skip := mustSpec(t, SpecConfig{Cron: "0 9 30 * *", Timezone: &zone, DST: DST{Gap: GapSkip}})
 	if got := labels(skip, instant(t, "2011-12-20"), instant(t, "2012-02-01")); got != "01-30T09:00+14:00" {
 		t.Errorf("gap: skip over the missing day: %s", got)
+	}
+}
+
+// One search never takes long, wherever it starts.
+func TestNextIsQuickEverywhere(t *testing.T) {
+	t.Parallel()
+	for _, zone := range []string{"Europe/Berlin", "Pacific/Apia", "Pacific/Kwajalein", "Africa/Casablanca", "Asia/Manila", "America/Juneau", "Antarctica/Troll"} {
+		for _, cfg := range []SpecConfig{
+			{Cron: "0-59 0-23 * * *"}, {Cron: "* * * * *", DST: DST{Gap: GapRunAfter, Fold: FoldLast}},
+			{Cron: "* * 30 12 *", DST: DST{Gap: GapSkip, Fold: FoldFirst}}, {Cron: "0 0 29 2 1", Days: "and"},
+			{Cron: "0-59 0 29 2 *", DST: DST{Fold: FoldLast}},
+		} {
+			cfg.Timezone = &zone
+			s := mustSpec(t, cfg)
+			for _, jump := range transitions(s.Location(), 1840, 2050) {
+				for _, before := range []int64{0, 1, 1800, 90_000, 40 * secondsPerDay} {
+					at := time.Unix(jump-before, 0)
+					within(t, 5*time.Millisecond, s.String(), func() { s.Next(at) })
+					within(t, 5*time.Millisecond, s.String(), func() { s.Prev(at) })
+				}
+			}
+		}
 	}
 }
 

@@ -88,7 +88,7 @@ func decode(reply any) (string, idempotency.Record, error) {
 	rec := idempotency.Record{
 		Key:         idempotency.Key{Namespace: f["kn"], Text: f["kt"]},
 		State:       states[f["s"]],
-		Fence:       uint64(f.int("f")), //nolint:gosec // at most 2^53
+		Fence:       uint64(f.int("f")),
 		Attempt:     int(f.int("a")),
 		TaskID:      f["t"],
 		Instance:    f["i"],

@@ -75,7 +75,7 @@ const (
 type suite struct {
 	*testing.T
 	Harness
-	ctx context.Context //nolint:containedctx // one test's
+	ctx context.Context
 }
 
 func key(text string) idempotency.Key {

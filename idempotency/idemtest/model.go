@@ -70,7 +70,7 @@ type walk struct {
 // powertools-lambda-typescript#5714: a completed result that was overwritten.)
 func testModel(s *suite) {
 	for seed := range uint64(4) {
-		w := &walk{suite: s, rnd: rand.New(rand.NewPCG(seed, 7)), key: key(fmt.Sprint("walk ", seed))} //nolint:gosec // a test's walk
+		w := &walk{suite: s, rnd: rand.New(rand.NewPCG(seed, 7)), key: key(fmt.Sprint("walk ", seed))}
 		for range 250 {
 			w.step()
 			w.compare()

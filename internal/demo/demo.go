@@ -110,12 +110,12 @@ type stage struct {
 }
 
 type killed struct {
-	replica int
-	pid     int
-	addr    string
-	scrape  []byte
-	fence   uint64
-	back    bool
+	replica                int
+	pid                    int
+	addr                   string
+	scrape                 []byte
+	fence                  uint64
+	dead, restarting, back bool
 }
 
 func (st *stage) say(format string, args ...any) {

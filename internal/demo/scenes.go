@@ -42,7 +42,10 @@ func (st *stage) guardedScenes(ctx context.Context) error {
 			}
 			restart.Reset(restartAfter)
 		case <-restart.C:
-			go func() { back <- st.bringBack(ctx) }()
+			if !st.killed.restarting {
+				st.killed.restarting = true
+				go func() { back <- st.bringBack(ctx) }()
+			}
 		case err := <-back:
 			if err != nil {
 				return err
@@ -94,7 +97,7 @@ func (st *stage) event(e Event, kill, restart *time.Timer) {
 	case "reported":
 		st.commits[e.Tick]++
 		st.say("   %s  hour %s: report formed by replica %d (pid %d), fence %d, lock renewed %d time(s)", st.at(), st.hour(e.Tick), e.Replica, e.PID, e.Fence, e.Renewals)
-		if e.Tick == st.label(1) && st.killed.pid != 0 && !st.killed.back {
+		if e.Tick == st.label(1) && st.killed.dead && !st.killed.restarting {
 			restart.Reset(0)
 		}
 	case "failed":
@@ -109,7 +112,7 @@ func (st *stage) started(e Event, kill *time.Timer) {
 		st.say("\n3. kill -9 in the middle of a run: replica %d (pid %d) works on hour %s with fence %d …", e.Replica, e.PID, st.hour(e.Tick), e.Fence)
 		st.killed = killed{replica: e.Replica, pid: e.PID, fence: e.Fence}
 		kill.Reset(time.Until(time.UnixMilli(e.MS).Add(scrapeAfter)))
-	case e.Tick == st.label(1) && e.PID != st.killed.pid:
+	case e.Tick == st.label(1) && st.killed.dead && e.PID != st.killed.pid:
 		st.say("   %s  hour %s: taken over by replica %d (pid %d) with a larger fence, %d", st.at(), st.hour(e.Tick), e.Replica, e.PID, e.Fence)
 	case e.Tick == st.label(st.o.Ticks-1) && st.starts[e.Tick] == 1:
 		st.say("\n4. A run longer than its lock's TTL of %s: replica %d works on hour %s for %s …", lockTTL, e.Replica, st.hour(e.Tick), longTakes)
@@ -137,6 +140,7 @@ func (st *stage) kill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	st.killed.dead = true
 	st.note(Event{MS: time.Now().UnixMilli(), Tick: st.label(1), Replica: r.n, PID: st.killed.pid, Event: "killed", Fence: st.killed.fence, Detail: sig.String()})
 	st.say("   %s  pid %d is dead (%s). Its lock ends by its TTL; its message comes back within 15 s.", st.at(), st.killed.pid, sig)
 	return nil

@@ -186,6 +186,9 @@ func (t *Template) CheckPure(roots ...string) error {
 		if !slices.ContainsFunc(known, func(k string) bool {
 			return p == k || strings.HasSuffix(k, ".*") && strings.HasPrefix(p, strings.TrimSuffix(k, "*"))
 		}) {
+			if p == ".Tick" || p == ".Task" {
+				return problemf(ErrImpure, "%s alone is no value; use %s", p, strings.Join(available(roots), ", "))
+			}
 			return problemf(ErrImpure, "there is no %s: a template is a function of job, tick and payload; use %s", p, strings.Join(available(roots), ", "))
 		}
 		if !slices.ContainsFunc(roots, func(r string) bool { return within(p, r) }) {

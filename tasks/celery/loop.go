@@ -95,9 +95,7 @@ func (l *loop) run() int {
 func (l *loop) collect() {
 	done := l.e.finished.take()
 	for _, c := range done {
-		if c.it.suspect && c.it == l.suspect {
-			l.suspect = nil
-		}
+		l.clearSuspect(c.it)
 		l.queue(c)
 	}
 	l.measure(len(done))
@@ -257,9 +255,6 @@ func (l *loop) confirm(c *commit, mine, unsure bool) {
 		return
 	}
 	l.e.held.remove(it)
-	if it.suspect && it == l.suspect {
-		l.suspect = nil
-	}
 	if !mine && !unsure {
 		l.e.dropped(c)
 		return

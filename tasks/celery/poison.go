@@ -11,20 +11,33 @@ const suspectDeaths = 2
 // A message that kills its worker must not condemn those that were in flight
 // beside it. So a suspect runs alone among suspects: a replica runs at most
 // one at a time, names it in its registry entry before it starts, and parks
-// the others for a second. From the third death on only the named one is
-// counted.
+// the others for a second, or until the one that ran has ended. From the third
+// death on only the named one is counted.
 
 // startSuspect names a suspect and lets it run, or parks it if another one
 // occupies the place.
 func (l *loop) startSuspect(it *item) {
 	if l.suspect != nil {
-		l.queue(l.e.parkUntil(it, l.e.clock.now().Add(suspectGap), parkSuspect))
+		now := l.e.clock.now()
+		c := l.e.parkUntil(it, now.Add(suspectGap), parkSuspect)
+		c.op.Line, c.op.Order = l.e.keys.suspects(), micros(now)
+		l.queue(c)
 		return
 	}
 	l.suspect, it.suspect = it, true
 	l.e.log.Warn("suspect is about to run: replicas have died under it", "task", it.msg.Task, "task_id", it.msg.ID, "deaths", it.deaths())
 	call1(l.e.cfg.Observer.Suspect, it.src.queue)
 	go l.nameSuspect(it)
+}
+
+// clearSuspect gives the place free if it occupies it, and brings the next
+// suspect forward.
+func (l *loop) clearSuspect(it *item) {
+	if it != l.suspect {
+		return
+	}
+	l.suspect = nil
+	l.e.wakes.put(l.e.keys.suspects())
 }
 
 // nameSuspect must have the server's word before the run starts. If this
@@ -47,6 +60,9 @@ func (l *loop) nameSuspect(it *item) {
 		pause(l.ctx, backoff(n))
 	}
 }
+
+// suspects is the line of parked suspects.
+func (k keys) suspects() string { return k.own("suspects") }
 
 // deathsAfter is the death count of a message that a dead replica held.
 func deathsAfter(deaths int, tag string, dead *deadReplica) int {

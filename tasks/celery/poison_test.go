@@ -25,7 +25,7 @@ func (r *rig) dier(cfg Config, isPoison func(*tasks.Delivery) bool, run tasks.Ru
 	d := &dier{dead: make(chan struct{})}
 	var once sync.Once
 	d.net = testkit.NewProxy(r.t, r.addr)
-	cfg.Broker = d.net.Client(r.t)
+	cfg.Broker, cfg.Grace = d.net.Client(r.t), -1
 	d.w = r.start(cfg, func(e *Engine) {
 		fast(e)
 		e.tune.call = 300 * time.Millisecond

@@ -82,9 +82,7 @@ func (l *loop) stopWaiters() {
 // already: that runs.
 func (l *loop) giveBackReady() {
 	for _, it := range l.e.ready.drain(func(it *item) bool { return !it.acked }) {
-		if it == l.suspect {
-			l.suspect = nil
-		}
+		l.clearSuspect(it)
 		l.queue(l.e.giveBack(it))
 	}
 }

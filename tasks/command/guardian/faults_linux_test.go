@@ -41,6 +41,22 @@ func TestCallerKilled(t *testing.T) {
 	})
 }
 
+// So does one that is killed at any moment of the start.
+func TestCallerKilledWhileStarting(t *testing.T) {
+	t.Parallel()
+	for i := range 8 {
+		c := caller{RunID: fmt.Sprintf("%s-%d", runID(t), i), Argv: tree}
+		killLeftovers(t, c.RunID)
+		proc := testkit.Start(t, "caller", []string{c.env(t)}, "/proc/self/exe")
+		<-time.After(time.Duration(i) * 6 * time.Millisecond)
+		proc.Kill()
+		by := time.Now().Add(time.Second)
+		// Until then the guardian may still be on its way to the start.
+		<-time.After(200 * time.Millisecond)
+		awaitGone(t, c.RunID, by)
+	}
+}
+
 // A caller that is stopped past the lock's validity: the tree is gone 1 s
 // after the deadline, and not before it.
 func TestCallerStopped(t *testing.T) {

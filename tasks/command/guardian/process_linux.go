@@ -61,6 +61,9 @@ func Start(ctx context.Context, cfg Config) (*Process, error) {
 		return nil, ErrDeadline
 	}
 	p := newProcess(cfg)
+	if ctx.Err() != nil {
+		return nil, p.startError("guardian", context.Cause(ctx))
+	}
 	path, err := lookPath(cfg.Argv[0], cfg.Env)
 	if err != nil {
 		return nil, p.startError("find", err)

@@ -126,11 +126,31 @@ func TestStartErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(io.ErrClosedPipe)
-	if _, err := guardian.Start(ctx, guardian.Config{Argv: []string{"/bin/sleep", "300"}, RunID: runID(t)}); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+	if _, err := guardian.Start(ctx, guardian.Config{Argv: []string{"/bin/sleep", "300"}, RunID: runID(t)}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("with a cancelled context: %v", err)
 	}
 	if left := alive(runID(t)); len(left) > 0 {
 		t.Errorf("a cancelled start left %v", left)
+	}
+}
+
+// A start that is cancelled at any moment either has surely not run the
+// program, or returns it: an error never hides an effect.
+func TestStartCancelled(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	for i := range 25 {
+		file := fmt.Sprintf("%s-%d", ran, i)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*time.Millisecond)
+		p, err := guardian.Start(ctx, guardian.Config{Argv: []string{"sh", "-c", "echo >" + file + "; exec sleep 300"}, Env: os.Environ()})
+		if err == nil {
+			p.Kill()
+			wait(t, p)
+		}
+		cancel()
+		if _, statErr := os.Stat(file); statErr == nil && err != nil {
+			t.Errorf("cancelled after %d ms: %v, but the program ran", i, err)
+		}
 	}
 }
 
