@@ -1,18 +1,13 @@
 package config
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/solobeat/solobeat/internal/redisconn"
-	"github.com/solobeat/solobeat/scheduler"
 )
 
 // Defaults of solobeat.yaml.
@@ -24,6 +19,7 @@ const (
 	DefaultGrace         = 20 * time.Second
 	DefaultPoisonAfter   = 3
 	DefaultResultExpires = 24 * time.Hour
+	DefaultLogLevel      = "info"
 )
 
 // Config is solobeat.yaml with its defaults filled in.
@@ -46,7 +42,9 @@ type Config struct {
 // Redis says where the three roles live; results and locks default to URL.
 type Redis struct {
 	// URL is the broker's and the schedule's.
-	URL        string
+	URL string
+	// ResultsURL is the results': another database of the broker's server, or
+	// the same one.
 	ResultsURL string
 	// LocksURL is the locks' and the records'.
 	LocksURL string
@@ -59,10 +57,14 @@ type Redis struct {
 
 // Worker is the worker: block.
 type Worker struct {
-	Queues      []string
+	// Queues are the lists to take from, at least one; the first is also where
+	// jobs without a queue of their own go.
+	Queues []string
+	// Concurrency is how many runs go on at once, 1 to 10,000.
 	Concurrency int
 	// Grace is how long running tasks may go on after a stop signal.
-	Grace       time.Duration
+	Grace time.Duration
+	// PoisonAfter is how many deaths a message may cause, 3 to 1,000.
 	PoisonAfter int
 	// Name is the Celery node name; "" means solobeat@<host>.
 	Name string
@@ -98,29 +100,63 @@ type Log struct {
 	Format string
 }
 
-// Lookup returns an environment variable; os.LookupEnv is one.
-type Lookup func(name string) (string, bool)
-
-// Load reads solobeat.yaml and the environment. An empty path means that
-// there is no file. The Config is usable if the error is nil; the Problems
-// may then hold warnings.
+// Load reads solobeat.yaml and the environment, which wins over the file; a
+// variable that is set and empty counts as not set. An empty path means that
+// there is no file. The Config is usable if the error is nil; the Problems may
+// then hold warnings. The error is a [Problems].
 func Load(path string, env Lookup) (*Config, Problems, error) {
 	var text []byte
 	if path != "" {
 		var err error
 		if text, err = os.ReadFile(path); err != nil { //nolint:gosec // the path is the operator's own
-			ps := Problems{{File: path, Message: readError(err), Cure: "check the path given by -c"}}
+			ps := Problems{{File: path, Message: readError(err), Cure: "check -c and SOLOBEAT_CONFIG"}}
 			return nil, ps, ps
 		}
 	}
-	return parseConfig(path, text, env)
+	return parseConfig(newDecoder(path), text, env)
 }
 
 func readError(err error) string {
-	if os.IsNotExist(err) {
+	switch {
+	case os.IsNotExist(err):
 		return "no such file"
+	case os.IsPermission(err):
+		return "the file may not be read by this user"
+	default:
+		return err.Error()
 	}
-	return err.Error()
+}
+
+func parseConfig(d *decoder, text []byte, env Lookup) (*Config, Problems, error) {
+	r := &configReader{d: d, c: &Config{Namespace: DefaultNamespace, Dir: filepath.Dir(d.file)}, at: map[string]*yaml.Node{}}
+	r.leaves = r.allLeaves()
+	if root := d.parse(text); root != nil && !isNull(root) {
+		r.root(root)
+	}
+	r.readEnv(env)
+	r.readURLFiles()
+	r.c.defaults()
+	if r.tasks != nil { // after all else, since their defaults use the namespace
+		r.readTasks(r.tasks)
+	}
+	r.check()
+	d.problems.sort()
+	if err := d.problems.err(); err != nil {
+		return nil, d.problems, err
+	}
+	return r.c, d.problems, nil
+}
+
+// configReader reads solobeat.yaml.
+type configReader struct {
+	d      *decoder
+	c      *Config
+	leaves map[string]leaf
+	// at are the values by key, from the file or the environment.
+	at    map[string]*yaml.Node
+	tasks *yaml.Node
+	// urlFiles are the files that url_file keys name, by the key of the URL.
+	urlFiles map[string]*string
 }
 
 // leaf is one key of solobeat.yaml outside tasks:.
@@ -129,90 +165,59 @@ type leaf struct {
 	tag  string // the YAML type that an environment variable's text stands for
 }
 
-func parseConfig(path string, text []byte, env Lookup) (*Config, Problems, error) {
-	c := &Config{Namespace: DefaultNamespace, Dir: filepath.Dir(path)}
-	if path == "" {
-		c.Dir = "."
+func (r *configReader) root(root *yaml.Node) {
+	if isSchedule(root) {
+		r.d.errorf(root, "", "name it as schedule.file, or check it with solobeat validate", "this is a schedule file (it has jobs:), not solobeat.yaml")
+		return
 	}
-	d := newDecoder(path)
-	urlFiles := map[string]*string{}
-	leaves := c.leaves(d, urlFiles)
-	var taskEntries *yaml.Node
-	if root := d.parse(text); root != nil {
-		if isSchedule(root) {
-			d.errorf(root, "", "give it to schedule.file, or to solobeat validate", "this is a schedule file (it has jobs:), not solobeat.yaml")
-		} else {
-			fields := nest(d, leaves, "")
-			fields["tasks"] = func(_, v *yaml.Node, _ string) { taskEntries = v }
-			d.mapping(root, "", fields)
-		}
-	}
-	readEnv(d, leaves, env)
-	if taskEntries != nil { // after all else, since their defaults use the namespace
-		c.readTasks(d, taskEntries)
-	}
-	c.readURLFiles(d, urlFiles)
-	c.defaults()
-	c.check(d)
-	d.problems.sort()
-	if err := d.problems.err(); err != nil {
-		return nil, d.problems, err
-	}
-	return c, d.problems, nil
+	fields := r.nest("")
+	fields["tasks"] = func(_, v *yaml.Node, _ string) { r.tasks = v }
+	r.d.mapping(root, "", fields)
 }
 
-func isSchedule(root *yaml.Node) bool {
-	if root.Kind != yaml.MappingNode {
-		return false
-	}
-	for i := 0; i < len(root.Content); i += 2 {
-		if root.Content[i].Value == "jobs" {
-			return true
-		}
-	}
-	return false
-}
-
-func (c *Config) leaves(d *decoder, urlFiles map[string]*string) map[string]leaf {
-	str := func(p *string) leaf { return leaf{d.text(p), "!!str"} }
+func (r *configReader) allLeaves() map[string]leaf {
+	c, d := r.c, r.d
+	str := func(p *string) leaf { return leaf{d.word(p), "!!str"} }
 	ls := map[string]leaf{
 		"namespace":               str(&c.Namespace),
 		"redis.url":               str(&c.Redis.URL),
 		"redis.results_url":       str(&c.Redis.ResultsURL),
 		"redis.locks_url":         str(&c.Redis.LocksURL),
-		"redis.global_keyprefix":  str(&c.Redis.GlobalKeyPrefix),
-		"redis.results_keyprefix": str(&c.Redis.ResultsKeyPrefix),
-		"worker.queues":           {c.once(d, &c.Worker.Queues), "!!seq"},
+		"redis.global_keyprefix":  {d.text(&c.Redis.GlobalKeyPrefix), "!!str"},
+		"redis.results_keyprefix": {d.text(&c.Redis.ResultsKeyPrefix), "!!str"},
+		"worker.queues":           {r.queues, "!!seq"},
 		"worker.concurrency":      {d.integer(&c.Worker.Concurrency, 1, 10_000), "!!int"},
-		"worker.grace":            {d.duration(&c.Worker.Grace, 0), "!!str"},
+		"worker.grace":            {d.duration(&c.Worker.Grace, time.Millisecond), "!!str"},
 		"worker.poison_after":     {d.integer(&c.Worker.PoisonAfter, 3, 1000), "!!int"},
 		"worker.name":             str(&c.Worker.Name),
 		"schedule.file":           str(&c.Schedule.File),
 		"results.expires":         {d.duration(&c.Results.Expires, time.Second), "!!str"},
-		"metrics.listen":          str(&c.Metrics.Listen),
-		"log.level":               {d.oneOf(&c.Log.Level, "debug", "info", "warn", "error"), "!!str"},
-		"log.format":              {d.oneOf(&c.Log.Format, "text", "json"), "!!str"},
+		"metrics.listen":          {d.scalar(&c.Metrics.Listen, "write host:port, such as 0.0.0.0:9464, or off"), "!!str"},
+		"log.level":               {oneOf(d, &c.Log.Level, "debug", "info", "warn", "error"), "!!str"},
+		"log.format":              {oneOf(d, &c.Log.Format, "text", "json"), "!!str"},
 	}
+	r.urlFiles = map[string]*string{}
 	for _, key := range []string{"redis.url", "redis.results_url", "redis.locks_url"} {
-		urlFiles[key] = new(string)
-		ls[key+"_file"] = str(urlFiles[key])
+		r.urlFiles[key] = new(string)
+		ls[key+"_file"] = str(r.urlFiles[key])
 	}
 	return ls
 }
 
-// once reads a list that replaces what was read before: the environment wins
+// queues reads a list that replaces what was read before: the environment wins
 // over the file as a whole.
-func (c *Config) once(d *decoder, into *[]string) field {
-	return func(k, v *yaml.Node, path string) {
-		*into = nil
-		d.texts(into)(k, v, path)
+func (r *configReader) queues(k, v *yaml.Node, path string) {
+	r.c.Worker.Queues = nil
+	r.d.texts(&r.c.Worker.Queues)(k, v, path)
+	if v.Kind == yaml.SequenceNode && len(v.Content) == 0 {
+		r.d.errorf(v, path, "name a queue, or remove the key for "+DefaultQueue, "the list is empty")
 	}
 }
 
 // nest turns dotted paths into nested mappings.
-func nest(d *decoder, leaves map[string]leaf, prefix string) map[string]field {
+func (r *configReader) nest(prefix string) map[string]field {
 	fields := map[string]field{}
-	for path, l := range leaves {
+	for path, l := range r.leaves {
 		rest, ok := strings.CutPrefix(path, prefix)
 		if !ok {
 			continue
@@ -225,63 +230,47 @@ func nest(d *decoder, leaves map[string]leaf, prefix string) map[string]field {
 		if _, done := fields[head]; done {
 			continue
 		}
+		below := prefix + head + "."
 		fields[head] = func(_, v *yaml.Node, path string) {
-			d.mapping(v, path, nest(d, leaves, prefix+head+"."))
+			r.d.block(v, path, r.nest(below), func(name string, v *yaml.Node) { r.at[below+name] = v })
+		}
+	}
+	if prefix == "" {
+		read := fields["namespace"]
+		fields["namespace"] = func(k, v *yaml.Node, path string) {
+			r.at["namespace"] = v
+			read(k, v, path)
 		}
 	}
 	return fields
 }
 
-// envName is the variable of a key: SOLOBEAT_REDIS_URL for redis.url.
-func envName(path string) string {
-	return "SOLOBEAT_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
-}
-
-func readEnv(d *decoder, leaves map[string]leaf, env Lookup) {
-	if env == nil {
-		return
-	}
-	paths := make([]string, 0, len(leaves))
-	for p := range leaves {
-		paths = append(paths, p)
-	}
-	slices.Sort(paths)
-	file := d.file
-	defer func() { d.file = file }()
-	for _, p := range paths {
-		value, set := env(envName(p))
-		if !set || value == "" {
-			continue
-		}
-		d.file = "environment variable " + envName(p)
-		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: leaves[p].tag, Value: value}
-		if n.Tag == "!!seq" {
-			n.Kind = yaml.SequenceNode
-			for item := range strings.SplitSeq(value, ",") {
-				n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.TrimSpace(item)})
-			}
-		}
-		leaves[p].read(n, n, "")
-	}
-}
-
 // readURLFiles fills URLs from the files that url_file keys name.
-func (c *Config) readURLFiles(d *decoder, files map[string]*string) {
+func (r *configReader) readURLFiles() {
+	c := r.c
 	into := map[string]*string{"redis.url": &c.Redis.URL, "redis.results_url": &c.Redis.ResultsURL, "redis.locks_url": &c.Redis.LocksURL}
-	for key, file := range files {
+	for key, file := range r.urlFiles {
+		at, path := r.at[key+"_file"], key+"_file"
 		if *file == "" {
 			continue
 		}
 		if *into[key] != "" {
-			d.errorf(nil, key+"_file", "keep one of the two", "%s is set as well", key)
+			r.d.errorf(at, path, "keep one of the two", "%s is set as well", key)
 			continue
 		}
 		b, err := os.ReadFile(c.path(*file)) //nolint:gosec // the path is the operator's own
-		if err != nil {
-			d.errorf(nil, key+"_file", "", "%s: %s", *file, readError(err))
-			continue
+		text := strings.TrimSpace(string(b))
+		switch {
+		case err != nil:
+			r.d.errorf(at, path, "name a file that holds the URL alone", "%s: %s", *file, readError(err))
+		case text == "":
+			r.d.errorf(at, path, "write the URL into it, such as "+DefaultRedisURL, "%s is empty", *file)
+		case strings.ContainsAny(text, "\r\n"):
+			r.d.errorf(at, path, "leave the URL alone in it", "%s has more than one line", *file)
+		default:
+			*into[key] = text
+			r.at[key] = at
 		}
-		*into[key] = strings.TrimSpace(string(b))
 	}
 }
 
@@ -301,7 +290,7 @@ func (c *Config) defaults() {
 	setDefault(&c.Worker.PoisonAfter, DefaultPoisonAfter)
 	setDefault(&c.Worker.Concurrency, max(4, runtime.GOMAXPROCS(0)))
 	setDefault(&c.Results.Expires, DefaultResultExpires)
-	setDefault(&c.Log.Level, "info")
+	setDefault(&c.Log.Level, DefaultLogLevel)
 	c.Metrics.Explicit = c.Metrics.Listen != ""
 	setDefault(&c.Metrics.Listen, DefaultMetricsListen)
 	if len(c.Worker.Queues) == 0 {
@@ -317,59 +306,4 @@ func setDefault[T comparable](p *T, value T) {
 	if *p == zero {
 		*p = value
 	}
-}
-
-func (c *Config) check(d *decoder) {
-	if !nameRE.MatchString(c.Namespace) {
-		d.errorf(nil, "namespace", "small letters, digits, dot, dash, underscore", "%q is no namespace", c.Namespace)
-	}
-	for _, u := range []struct{ path, url string }{
-		{"redis.url", c.Redis.URL}, {"redis.results_url", c.Redis.ResultsURL}, {"redis.locks_url", c.Redis.LocksURL},
-	} {
-		client, err := redisconn.Open(redisconn.Options{URL: u.url})
-		if err != nil {
-			d.errorf(nil, u.path, "for example redis://:password@host:6379/0", "%v", err)
-			continue
-		}
-		_ = client.Close()
-	}
-	seen := map[string]bool{}
-	for _, q := range c.Worker.Queues {
-		switch {
-		case q == "" || strings.ContainsAny(q, "\x06\x16\r\n"):
-			d.errorf(nil, "worker.queues", "", "%q is no queue name", q)
-		case seen[q]:
-			d.errorf(nil, "worker.queues", "remove one", "queue %q is listed twice", q)
-		}
-		seen[q] = true
-	}
-	for _, t := range c.Tasks {
-		if t.Config.Lock != nil && seen[t.Config.Lock.Name] {
-			d.errorf(nil, fmt.Sprintf("tasks.%s.lock.key", t.Name), "choose another key", "%q is a queue of this worker: its list would be taken for a lock", t.Config.Lock.Name)
-		}
-	}
-}
-
-// Together checks what only both files tell: a lock whose key is a queue
-// would take the queue's list for a lock.
-func Together(c *Config, jobs []*scheduler.Job) error {
-	queues := map[string]bool{}
-	for _, q := range c.Worker.Queues {
-		queues[q] = true
-	}
-	for _, j := range jobs {
-		if j.Queue != "" {
-			queues[j.Queue] = true
-		}
-	}
-	var ps Problems
-	for _, j := range jobs {
-		if j.Lock != nil && queues[j.Lock.Key] {
-			ps = append(ps, Problem{
-				File: c.Schedule.File, Path: "jobs." + j.Name + ".lock.key",
-				Message: fmt.Sprintf("%q is a queue: its list would be taken for a lock", j.Lock.Key), Cure: "choose another key",
-			})
-		}
-	}
-	return ps.err()
 }

@@ -3,14 +3,16 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
 
 // Problem is one thing that is wrong with a file, or looks wrong.
 type Problem struct {
-	// File, Line and Col say where; Line is 0 for what no line is to blame
-	// for, such as an environment variable.
+	// File, Line and Col say where, both counted from 1; Line is 0 for what no
+	// line is to blame for, such as an environment variable. File then names the
+	// variable.
 	File string `json:"file"`
 	Line int    `json:"line"`
 	Col  int    `json:"col"`
@@ -86,34 +88,37 @@ func (ps Problems) sort() {
 	})
 }
 
-// nearest returns the candidate that differs from word by at most two edits
-// (three for long words), or "".
-func nearest(word string, candidates []string) string {
-	best, bestDist := "", min(3, 1+len(word)/4)+1
-	for _, c := range candidates {
-		if d := editDistance(strings.ToLower(word), strings.ToLower(c)); d < bestDist {
-			best, bestDist = c, d
-		}
-	}
-	return best
+// masked is the problem without passwords. Values are repeated in messages so
+// that people recognise them, and any value may be a URL that was put in the
+// wrong place.
+func (p Problem) masked() Problem {
+	p.Path, p.Message, p.Cure = mask(p.Path), mask(p.Message), mask(p.Cure)
+	return p
 }
 
-func editDistance(a, b string) int {
-	prev := make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
+var (
+	// userinfoRE goes on to the last @, since a password may hold one, and
+	// from the scheme, since a token may stand where the user does.
+	userinfoRE = regexp.MustCompile(`://[^\n]*@`)
+	addressRE  = regexp.MustCompile(`://\S*`)
+	portRE     = regexp.MustCompile(`^([^:]*|\[.*\])(:\d{0,5})?$`)
+	secretRE   = regexp.MustCompile(`(?i)([?&;](?:password|passwd|auth|token|secret)=)[^\s&;"']+`)
+)
+
+func mask(text string) string {
+	if !strings.Contains(text, "://") {
+		return text
 	}
-	for i := range len(a) {
-		cur := make([]int, len(b)+1)
-		cur[0] = i + 1
-		for j := range len(b) {
-			change := 1
-			if a[i] == b[j] {
-				change = 0
-			}
-			cur[j+1] = min(prev[j]+change, prev[j+1]+1, cur[j]+1)
+	text = userinfoRE.ReplaceAllString(text, "://****@")
+	text = addressRE.ReplaceAllStringFunc(text, func(address string) string {
+		host := address[len("://"):]
+		if i := strings.IndexAny(host, `/?#"'`); i >= 0 {
+			host = host[:i]
 		}
-		prev = cur
-	}
-	return prev[len(b)]
+		if portRE.MatchString(host) {
+			return address
+		}
+		return "://****" // a password whose @ and host are missing
+	})
+	return secretRE.ReplaceAllString(text, "${1}****")
 }

@@ -1,6 +1,10 @@
 package config
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -20,79 +24,109 @@ type Task struct {
 	Command *command.Config
 	// Config is what the worker's chain takes.
 	Config worker.TaskConfig
+
+	// file, line and col are where the lock's key stands.
+	file      string
+	line, col int
 }
 
-func (c *Config) readTasks(d *decoder, n *yaml.Node) {
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+func (r *configReader) readTasks(n *yaml.Node) {
+	if isNull(n) {
 		return
 	}
-	d.entries(n, "tasks", func(k, v *yaml.Node, path string) {
+	r.d.entries(n, "tasks", func(k, v *yaml.Node, path string) {
+		t := &taskReader{places: newPlaces(r.d, path, k), c: r.c, task: Task{Name: k.Value}}
 		if !tasks.ValidName(k.Value) {
-			d.errorf(k, path, "letters, digits and _.:/- only", "%q is no task name", k.Value)
-			return
+			r.d.errorf(k, path, "write letters, digits and _.:/- only, such as reports.hourly", "%s is no task name", shown(k.Value))
 		}
-		r := &taskReader{d: d, c: c, path: path, node: k, task: Task{Name: k.Value}}
-		r.read(v)
-		c.Tasks = append(c.Tasks, r.task)
+		if isNull(v) || r.d.bad[v] {
+			return // an entry with nothing below it changes nothing
+		}
+		t.read(v)
+		r.c.Tasks = append(r.c.Tasks, t.task)
 	})
 }
 
 type taskReader struct {
-	d    *decoder
+	places
 	c    *Config
-	path string
-	node *yaml.Node
 	task Task
 }
 
+// entry is what is read of a task before its parts are put together.
+type entry struct {
+	argv         []string
+	env          map[string]string
+	dir, ack     string
+	lock, record *yaml.Node
+}
+
 func (r *taskReader) read(v *yaml.Node) {
-	cfg := &r.task.Config
-	var (
-		argv []string
-		env  map[string]string
-		dir  string
-		ack  string
-	)
-	var argvNode *yaml.Node
-	var lock, record *yaml.Node
-	r.d.mapping(v, r.path, map[string]field{
-		"command": func(k, v *yaml.Node, path string) {
-			argvNode = v
-			if v.Kind == yaml.ScalarNode {
-				r.d.errorf(v, path, `for example ["./build-report", "--day", "{{ .Params.day }}"]`, "want a list of the program and its arguments, got %s", kindName(v))
-				return
-			}
-			r.d.texts(&argv)(k, v, path)
-		},
-		"params":  r.d.texts(&cfg.Params),
-		"env":     func(_, v *yaml.Node, path string) { env = r.env(v, path) },
-		"dir":     r.d.text(&dir),
-		"timeout": r.d.duration(&cfg.Timeout, time.Second),
-		"retries": func(k, v *yaml.Node, path string) { cfg.Retries = readRetries(r.d, k, v, path) },
-		"ack":     r.d.oneOf(&ack, "late", "early"),
-		"lock":    func(_, v *yaml.Node, _ string) { lock = v },
-		"idempotency": func(_, v *yaml.Node, _ string) {
-			record = v
-		},
+	cfg, d := &r.task.Config, r.d
+	var e entry
+	r.block(v, "", r.path, map[string]field{
+		"command":     func(k, v *yaml.Node, path string) { r.readArgv(&e, k, v, path) },
+		"params":      r.names(&cfg.Params),
+		"env":         func(_, v *yaml.Node, path string) { e.env = r.readEnv(v, path) },
+		"dir":         d.word(&e.dir),
+		"timeout":     d.duration(&cfg.Timeout, time.Second),
+		"retries":     func(k, v *yaml.Node, path string) { cfg.Retries = readRetries(&r.places, k, v, path, nil) },
+		"ack":         oneOf(d, &e.ack, "late", "early"),
+		"lock":        func(_, v *yaml.Node, _ string) { e.lock = v },
+		"idempotency": func(_, v *yaml.Node, _ string) { e.record = v },
 	})
-	cfg.AckEarly = ack == "early"
-	if lock != nil && !off(lock) {
-		r.lock(lock)
+	cfg.AckEarly = e.ack == "early"
+	if e.lock != nil && !off(e.lock) && d.orOff(e.lock, r.path+".lock") {
+		r.lock(e.lock)
 	}
-	if record != nil && !off(record) {
-		r.record(record)
+	if e.record != nil && !off(e.record) && d.orOff(e.record, r.path+".idempotency") {
+		r.record(e.record)
 	}
 	switch {
-	case argvNode != nil && !r.d.bad[argvNode]:
-		r.command(argvNode, argv, env, dir)
-	case argvNode == nil && (env != nil || dir != ""):
-		r.d.errorf(r.node, r.path, "add command:, or remove them", "env and dir are about a command, and there is none")
+	case r.own["command"] != nil && !r.settled("command"):
+		r.command(e)
+	case r.own["command"] == nil && r.own["env"] != nil:
+		r.errorf([]string{"env"}, "add command:, or remove it", "env is about a command, and there is none")
+	case r.own["command"] == nil && r.own["dir"] != nil:
+		r.errorf([]string{"dir"}, "add command:, or remove it", "dir is about a command, and there is none")
 	}
 }
 
-func (r *taskReader) env(v *yaml.Node, path string) map[string]string {
+func (r *taskReader) readArgv(e *entry, k, v *yaml.Node, path string) {
+	if v.Kind != yaml.SequenceNode {
+		r.d.errorf(v, path, `write a list of the program and its arguments, such as ["./build-report", "--day", "{{ .Params.day }}"]`,
+			"want a list, got %s", kindName(v))
+		return
+	}
+	r.d.texts(&e.argv)(k, v, path)
+}
+
+// names reads a list of parameters' names.
+func (r *taskReader) names(into *[]string) field {
+	return func(k, v *yaml.Node, path string) {
+		var list []string
+		r.d.texts(&list)(k, v, path)
+		items := v.Content
+		if v.Kind == yaml.ScalarNode {
+			items = []*yaml.Node{v}
+		}
+		for i, name := range list {
+			switch {
+			case r.d.bad[items[i]]:
+			case strings.TrimSpace(name) == "":
+				r.d.errorf(items[i], fmt.Sprintf("%s[%d]", path, i), "write the parameter's name", "the name is empty")
+			case slices.Contains(list[:i], name):
+				r.d.errorf(items[i], fmt.Sprintf("%s[%d]", path, i), "remove one", "the name %s stands here twice", shown(name))
+			}
+		}
+		*into = list
+	}
+}
+
+func (r *taskReader) readEnv(v *yaml.Node, path string) map[string]string {
 	env := map[string]string{}
 	r.d.entries(v, path, func(k, v *yaml.Node, path string) {
+		r.own["env."+k.Value] = v
 		var s string
 		r.d.text(&s)(k, v, path)
 		env[k.Value] = s
@@ -100,92 +134,79 @@ func (r *taskReader) env(v *yaml.Node, path string) map[string]string {
 	return env
 }
 
-func (r *taskReader) command(n *yaml.Node, argv []string, env map[string]string, dir string) {
-	if len(argv) == 0 {
-		r.d.errorf(n, r.path+".command", "name the program", "the list is empty")
-		return
+func (r *taskReader) command(e entry) {
+	node := r.own["command"]
+	for i, n := range node.Content {
+		if r.d.bad[n] {
+			r.told[fmt.Sprintf("command[%d]", i)] = true
+		}
+		r.own[fmt.Sprintf("command[%d]", i)] = n
 	}
-	cc := &command.Config{Argv: argv, Env: env, Dir: r.c.Dir, Params: r.task.Config.Params}
-	if dir != "" {
-		cc.Dir = r.c.path(dir)
+	cc := &command.Config{Argv: e.argv, Env: e.env, Dir: r.c.Dir, Params: r.task.Config.Params}
+	if e.dir != "" {
+		cc.Dir = r.c.path(e.dir)
 	}
-	if err := cc.Validate(); err != nil {
-		r.d.errorf(n, r.path+".command", "", "%v", err)
-		return
+	for _, fe := range command.FieldErrors(cc.Validate()) {
+		r.errorf([]string{fe.Field}, fe.Cure, "%s", fe.Msg)
 	}
 	r.task.Command = cc
 }
 
 func (r *taskReader) lock(v *yaml.Node) {
-	path := r.path + ".lock"
 	l := &worker.LockConfig{Name: "solobeat:" + r.c.Namespace + ":lock:task:" + r.task.Name}
-	at := map[string]*yaml.Node{}
-	onBusy := ""
-	fields := map[string]field{
-		"key":        r.d.text(&l.Name),
-		"backend":    r.d.oneOf(&l.Backend, "redis"),
-		"ttl":        r.d.duration(&l.TTL, time.Second),
-		"renew":      r.d.duration(&l.Renew, time.Millisecond),
-		"expect":     r.d.duration(&l.Expect, time.Millisecond),
-		"max_hold":   r.d.duration(&l.MaxHold, time.Second),
-		"on_busy":    r.d.oneOf(&onBusy, string(tasks.OnBusySkip), string(tasks.OnBusyRetry)),
-		"fence_base": fenceBase(r.d, &l.FenceBase),
+	keys := lockKeys{
+		key: &l.Name, backend: &l.Backend, ttl: &l.TTL, renew: &l.Renew, expect: &l.Expect, maxHold: &l.MaxHold,
+		onBusy: &l.OnBusy, fenceBase: &l.FenceBase,
 	}
-	for name, read := range fields {
-		fields[name] = func(k, v *yaml.Node, path string) { at[name] = v; read(k, v, path) }
+	r.block(v, "lock.", r.path+".lock", keys.fields(r.d, r.d.word(&l.Name)))
+	checkLock(&r.places, keys, r.task.Config.Timeout)
+	if r.settled("lock.key") {
+		return
 	}
-	r.d.mapping(v, path, fields)
-	l.OnBusy = tasks.OnBusy(onBusy)
-	n := v
-	if at["renew"] != nil {
-		n = at["renew"]
+	at := r.at("lock.key")
+	r.task.file, r.task.line, r.task.col = r.d.file, at.Line, at.Column
+	if msg := keyProblem(l.Name, r.c.queueSet()); msg != "" {
+		r.errorf([]string{"lock.key"}, otherKey, "%s", msg)
+		return
 	}
-	checkRenew(r.d, n, path, l.TTL, l.Renew)
-	n = at["key"]
-	if n == nil {
-		n = v
-	}
-	l.Key = r.template(n, path+".key", l.Name, render.Text)
-	if l.Key != nil {
+	if l.Key = r.template("lock.key", l.Name, render.Text); l.Key != nil {
 		r.task.Config.Lock = l
 	}
 }
 
 func (r *taskReader) record(v *yaml.Node) {
-	path := r.path + ".idempotency"
 	rec := &worker.RecordConfig{}
 	var key string
-	keyNode := v
-	readKey := r.d.text(&key)
-	r.d.mapping(v, path, map[string]field{
-		"key":         func(k, v *yaml.Node, path string) { keyNode = v; readKey(k, v, path) },
-		"store":       r.d.oneOf(&rec.Store, "redis"),
+	r.block(v, "idempotency.", r.path+".idempotency", map[string]field{
+		"key":         r.d.word(&key),
+		"store":       oneOf(r.d, &rec.Store, "redis"),
 		"retention":   r.d.duration(&rec.Retention, time.Second),
 		"effect":      readEffect(r.d),
-		"fingerprint": r.d.texts(&rec.Fingerprint),
+		"fingerprint": r.names(&rec.Fingerprint),
 	})
 	if key != "" {
-		if rec.Key = r.template(keyNode, path+".key", key, render.Key); rec.Key == nil {
-			return
-		}
-		if !rec.Key.Uses(".Params") {
-			r.d.errorf(keyNode, path+".key", "name the parameter that makes two effects different, for example {{ .Params.payment_id }}",
+		rec.Key = r.template("idempotency.key", key, render.Key)
+		if rec.Key != nil && !rec.Key.Uses(".Params") {
+			r.errorf([]string{"idempotency.key"}, "name the parameter that makes two effects different, for example {{ .Params.payment_id }}",
 				"the key is the same for every task: only the first one would ever run")
-			return
 		}
 	}
 	r.task.Config.Record = rec
 }
 
 // template reads a key of a task: a function of its parameters and name.
-func (r *taskReader) template(n *yaml.Node, path, text string, kind render.Kind) *render.Template {
-	t, err := render.Parse(path, text, kind)
+func (r *taskReader) template(key, text string, kind render.Kind) *render.Template {
+	t, err := render.Parse(r.path+"."+key, text, kind)
 	if err == nil {
-		err = t.CheckPure(".Params", ".Task.Name")
+		err = t.CheckPure(".Params", ".Task")
 	}
-	if err != nil {
-		r.d.errorf(n, path, "in tasks: keys may use .Params and .Task", "%v", err)
-		return nil
+	if err == nil {
+		return t
 	}
-	return t
+	cure := "in tasks .Params.<name> and .Task.Name are known"
+	if errors.Is(err, render.ErrImpure) && strings.Contains(text, ".Tick") {
+		cure += "; give the tick as a kwarg of the job"
+	}
+	r.errorf([]string{key}, cure, "bad template: %s", templateText(err))
+	return nil
 }

@@ -50,6 +50,7 @@ func (s *Scheduler) beat(ctx context.Context) error {
 func (s *Scheduler) beats(ctx context.Context) {
 	timer := time.NewTimer(beatEvery)
 	defer timer.Stop()
+	var complained time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,7 +61,8 @@ func (s *Scheduler) beats(ctx context.Context) {
 		wait := beatEvery
 		if err := s.beat(ctx); err != nil {
 			wait = beatRetry
-			if ctx.Err() == nil {
+			if now := s.local(); ctx.Err() == nil && (complained.IsZero() || now.Sub(complained) >= syncEvery) {
+				complained = now
 				s.log.Warn("scheduler's beat failed", "error", err)
 			}
 		}

@@ -22,4 +22,18 @@
 // zone prefix without fields (robfig/cron#554, robfig/cron#470), and its
 // search runs for ever over a missing civil day, fires on the wrong day where
 // a gap swallows midnight, and twice where the clocks move by half an hour.
+//
+// # Claims
+//
+// Any number of schedulers run side by side; there is no leader. Each wakes for
+// each tick and claims it in the store ([State]): one step, by the store's
+// clock, that publishes the task's message or says why not. A tick is published
+// once and never before its time, however wrong a replica's own clock is, and
+// whichever replicas live, die, or stand still. Late ticks are dealt with by
+// the job's [Misfire] policy.
+//
+// Replicas may have different files, as in a roll-out. The file of the live
+// replica that loaded its own last is current; a job whose schedule is another
+// there is not claimed by the others. A changed schedule is active from when
+// its file became current, so that no edit fires retroactively.
 package scheduler

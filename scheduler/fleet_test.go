@@ -91,7 +91,7 @@ func launch(t *testing.T, state State, id string, jobs []*Job, change ...func(*C
 	if r.Scheduler, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer close(r.done)
 		if err := r.Run(ctx); err != nil {
@@ -143,10 +143,13 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
+// pass lets time pass on the fake clock.
+func pass(d time.Duration) { <-time.After(d) }
+
 // until sleeps until the fake clock shows an instant, and all is at rest.
 func until(t *testing.T, text string) {
 	t.Helper()
-	time.Sleep(time.Until(instant(t, text)))
+	pass(time.Until(instant(t, text)))
 	synctest.Wait()
 }
 

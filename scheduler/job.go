@@ -168,5 +168,5 @@ func (j *Job) delay() time.Duration {
 	for _, b := range sum[:8] {
 		n = n<<8 | uint64(b)
 	}
-	return time.Duration(n%uint64(ms)) * time.Millisecond //nolint:gosec // n%ms is below ms, which fits
+	return time.Duration(n%uint64(ms)) * time.Millisecond
 }

@@ -226,7 +226,7 @@ func (s *Scheduler) settle(ctx context.Context, a asked, r ClaimResult) {
 		e.mark = tick.At
 	case Duplicate:
 		s.duplicate(a, r)
-		e.mark = later2(r.Mark, tick.At)
+		e.mark = maxTime(r.Mark, tick.At)
 	case Early:
 		again = now.Add(max(r.Wait, time.Millisecond))
 	case Gap:
@@ -378,8 +378,8 @@ func (s *Scheduler) load(ctx context.Context) error {
 	return nil
 }
 
-// later2 is the later of two instants.
-func later2(a, b time.Time) time.Time {
+// maxTime is the later of two instants.
+func maxTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}

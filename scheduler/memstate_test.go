@@ -218,15 +218,15 @@ func (m *memState) settle(now time.Time) bool {
 		case j.Revision != rev || j.gen != was.Generation:
 			since := time.UnixMicro(newest.Load).UTC().Truncate(time.Millisecond)
 			if j.gen != was.Generation {
-				since = later2(since, m.beats[was.File])
+				since = maxTime(since, m.beats[was.File])
 			} else {
 				for file, beat := range m.beats {
 					if m.maps[file][name] == j.Revision {
-						since = later2(since, beat)
+						since = maxTime(since, beat)
 					}
 				}
 			}
-			j.Since, j.Revision = later2(j.Since, since), rev
+			j.Since, j.Revision = maxTime(j.Since, since), rev
 		}
 		j.gen = m.current.Generation
 	}
@@ -267,10 +267,7 @@ func (m *memState) claim(r Replica, c Claim) ClaimResult {
 	}
 	if j == nil || j.Revision != c.Revision || j.gen != m.current.Generation {
 		if m.current.File != r.File {
-			res.Outcome = Stale
-			if j != nil {
-				res.Generation = m.current.Generation
-			}
+			res.Outcome, res.Generation = Stale, m.current.Generation
 			return res
 		}
 		j = &memJob{gen: m.current.Generation}

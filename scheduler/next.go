@@ -115,15 +115,24 @@ func (s *cronSchedule) nextAfter(after int64) (at int64, shifted, ok bool) {
 			return 0, false, false
 		}
 		if t == seg.start && s.swallowed(seg) {
-			natural := c == t+seg.offset && s.allowed(c, t, seg)
+			natural := c == t+seg.offset && s.chosen(c, t, seg) == t
 			return t, !natural, true
 		}
 		for found && c-seg.offset < seg.end {
-			if at = c - seg.offset; s.allowed(c, at, seg) {
+			at = c - seg.offset
+			other := s.chosen(c, at, seg)
+			if other == at {
 				return at, false, at <= maxInstant
 			}
-			t = at + 1
-			c, found = s.civil.next(c + 60)
+			// The stretch of the chosen instant shows all that follows too, up
+			// to its own end.
+			stretch := segmentAt(s.loc, other)
+			c = min(stretch.end, maxInstant) + stretch.offset
+			if t = c - seg.offset; t >= seg.end {
+				t, c = seg.end, seg.end+seg.offset
+				break
+			}
+			c, found = s.civil.next(c)
 		}
 		if !found {
 			return 0, false, false
@@ -155,11 +164,18 @@ func (s *cronSchedule) lastUpTo(t int64) (at int64, shifted, ok bool) {
 		seg := segmentAt(s.loc, t)
 		c, found := s.civil.prev(t + seg.offset)
 		for found && c-seg.offset >= seg.start {
-			if at = c - seg.offset; s.allowed(c, at, seg) {
+			at = c - seg.offset
+			other := s.chosen(c, at, seg)
+			if other == at {
 				return at, false, at >= minInstant
 			}
-			t = at - 1
-			c, found = s.civil.prev(c - 60)
+			stretch := segmentAt(s.loc, other)
+			c = max(stretch.start, minInstant) + stretch.offset - 1
+			if t = c - seg.offset; t < seg.start {
+				t, c = seg.start, seg.start+seg.offset-1
+				break
+			}
+			c, found = s.civil.prev(c)
 		}
 		if s.swallowed(seg) {
 			return seg.start, true, true
@@ -199,20 +215,21 @@ func (s *cronSchedule) swallowed(seg segment) bool {
 	return false
 }
 
-// allowed applies the fold policy to the instant at, in seg, of the matching
-// civil time c.
-func (s *cronSchedule) allowed(c, at int64, seg segment) bool {
+// chosen applies the fold policy to the instant at, in seg, of the matching
+// civil time c: it returns the instant of c that runs, which is at itself if
+// all of them do.
+func (s *cronSchedule) chosen(c, at int64, seg segment) int64 {
 	if s.fold == FoldBoth {
-		return true
+		return at
 	}
 	if later(seg.start, widestShift) < at && at < earlier(seg.end, widestShift) {
-		return true // too far from any change to be there twice
+		return at // too far from any change to be there twice
 	}
 	all := instantsOf(s.loc, c)
 	if s.fold == FoldLast {
-		return at == all.last
+		return all.last
 	}
-	return at == all.first
+	return all.first
 }
 
 // later and earlier move a bound of a segment, which may be infinite.

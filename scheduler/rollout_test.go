@@ -19,9 +19,9 @@ func TestS22_TwoDeploymentsAreTold(t *testing.T) {
 			jobs = append(jobs, job(t, fmt.Sprintf("old%02d", i), "* * * * *"))
 		}
 		old := launch(t, m, "old", jobs)
-		time.Sleep(90 * time.Second)
+		pass(90 * time.Second)
 		newer := launch(t, m, "new", []*Job{job(t, "other", "* * * * *")})
-		time.Sleep(4 * time.Minute)
+		pass(4 * time.Minute)
 		synctest.Wait()
 		if len(old.counts.stale) != 0 {
 			t.Errorf("told after 4 minutes: %v", old.counts.stale)
@@ -29,7 +29,7 @@ func TestS22_TwoDeploymentsAreTold(t *testing.T) {
 		m.mu.Lock()
 		claims, asked := m.claims, m.asked
 		m.mu.Unlock()
-		time.Sleep(3 * time.Minute)
+		pass(3 * time.Minute)
 		synctest.Wait()
 		if d := old.counts.stale["old00"]; d < 5*time.Minute {
 			t.Errorf("after 7 minutes: stale for %s", d)
@@ -46,7 +46,7 @@ func TestS22_TwoDeploymentsAreTold(t *testing.T) {
 			t.Errorf("%d ticks given up as stale", n)
 		}
 		newer.stop()
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		synctest.Wait()
 		if d := old.counts.stale["old00"]; d != 0 {
 			t.Errorf("still stale for %s after the other left", d)
@@ -67,13 +67,13 @@ func TestS02_NewestFileDies(t *testing.T) {
 				m := newMemState()
 				launch(t, m, "a", []*Job{job(t, "j", "every 2s", policy(p))})
 				launch(t, m, "b", []*Job{job(t, "j", "every 2s", policy(p))})
-				time.Sleep(20500 * time.Millisecond)
+				pass(20500 * time.Millisecond)
 				gone := &stuck{State: m}
 				launch(t, gone, "new", []*Job{job(t, "j", "every 7s", policy(p))})
-				time.Sleep(10 * time.Second)
+				pass(10 * time.Second)
 				gone.freeze()
 				frozen := time.Now()
-				time.Sleep(20500 * time.Millisecond)
+				pass(20500 * time.Millisecond)
 				synctest.Wait()
 				var ticks []time.Time
 				for _, p := range m.messages() {
@@ -129,12 +129,12 @@ func TestL15_TickOutlivesItsRun(t *testing.T) {
 		slow := &stuck{State: m}
 		launch(t, m, "a", jobs, behind(0))
 		launch(t, slow, "b", jobs, behind(-2*time.Second))
-		time.Sleep(9 * time.Second)
+		pass(9 * time.Second)
 		for range 5 {
 			slow.freeze()
-			time.Sleep(3 * time.Second) // a has claimed, the run is over
+			pass(3 * time.Second) // a has claimed, the run is over
 			slow.thaw()
-			time.Sleep(7 * time.Second)
+			pass(7 * time.Second)
 		}
 		synctest.Wait()
 		if got := len(m.messages()); got != 5 {

@@ -55,7 +55,8 @@ const (
 )
 
 // Observer is a set of functions that are called when something happens; nil
-// ones are left out. They are called from the loop and must not block.
+// ones are left out. They are called from the loop, Registered from the beat
+// beside it, and must not block.
 type Observer struct {
 	// Tick: n ticks of a job were settled with this outcome.
 	Tick func(schedule string, outcome TickOutcome, n int)

@@ -406,6 +406,9 @@ func TestFarInstants(t *testing.T) {
 			if y := next.Local.Year(); y < 1 || y > 9999 {
 				t.Errorf("%s: a label in year %d", s, y)
 			}
+			if at.Unix() > maxInstant/10 {
+				continue // exact, and so not free over thousands of years
+			}
 			if n := s.Count(time.Unix(0, 0), at); n < 0 || n > 0 && at.Unix() <= 0 {
 				t.Errorf("%s up to %v: Count %d", s, at, n)
 			}

@@ -21,9 +21,6 @@ func (s *Scheduler) becameStale(e *entry, r ClaimResult, now time.Time) {
 		e.staleFrom = now
 		s.log.Debug("another revision of the job is current", "schedule", e.job.Name, "revision", e.revision)
 	}
-	if r.NeedBeat {
-		s.pokeBeat()
-	}
 	e.staleGen = r.Generation
 	s.stale[e] = true
 }
@@ -57,7 +54,7 @@ func (s *Scheduler) askStale(ctx context.Context) {
 	now := s.clock.now()
 	alarm := 0
 	for e := range s.stale {
-		if e.staleGen == "" || e.staleGen != current.Generation {
+		if e.staleGen != current.Generation {
 			delete(s.stale, e)
 			s.push(e, now)
 			continue

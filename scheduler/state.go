@@ -157,11 +157,11 @@ type ClaimResult struct {
 	Last time.Time
 	// Wait is the time left, for Early.
 	Wait time.Duration
-	// Generation is the current file's, for Stale; "" if the store does not
-	// know a current file or not this job in it.
+	// Generation is the current file's, for Stale: as long as it is current the
+	// answer stays.
 	Generation string
-	// NeedBeat tells, for Unseeded and Stale, that the store has lost the
-	// registry and a beat should restore it.
+	// NeedBeat tells, for Unseeded, that the store has lost the registry and a
+	// beat should restore it; the job's state is not changed then.
 	NeedBeat bool
 }
 

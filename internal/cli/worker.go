@@ -34,7 +34,7 @@ func (c *program) workerCommand() *cobra.Command {
   SOLOBEAT_REDIS_URL=redis://redis:6379/0 solobeat worker`,
 		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.worker = true
+			o.worker, o.registry = true, c.handlers
 			return c.process(cmd.Context(), o)
 		},
 	}

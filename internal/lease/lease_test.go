@@ -508,6 +508,35 @@ func TestDeadlineMoves(t *testing.T) {
 	})
 }
 
+// The window opens when the request is sent, not when its answer comes.
+func TestWindowIsMeasuredFromTheSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		s.set(func(context.Context, string) Result {
+			time.Sleep(4 * time.Second)
+			return Result{State: Renewed}
+		})
+		k := NewKeeper(s.renew, Options{})
+		defer k.Close()
+		e, err := k.Add(t.Context(), "a", Spec{TTL: 30 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		e.Sending()
+		time.Sleep(3 * time.Second)
+		e.Confirm()
+		for _, want := range []time.Duration{28500 * time.Millisecond, 38500 * time.Millisecond, 48500 * time.Millisecond} {
+			changed := e.Changed()
+			if at, _ := e.Deadline(); at.Sub(began) != want {
+				t.Errorf("deadline %v, want %v", at.Sub(began), want)
+			}
+			<-changed
+		}
+		e.Remove()
+	})
+}
+
 // A result for an entry that is gone must not touch a new entry of the same
 // item, whose own renewals go on (redisson#2515, redisson#3194).
 func TestOldAnswerLeavesNewEntryAlone(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,7 +15,7 @@ import (
 // Options are what a caller may choose of a client; the rest is the same for
 // every client of the process.
 type Options struct {
-	// URL is redis://[user:password@]host:port/db, rediss:// or unix://.
+	// URL is redis://[user:password@]host:port/db, rediss:// or unix://path.
 	URL string
 	// Name shows in CLIENT LIST; "" leaves it unset.
 	Name string
@@ -32,7 +33,7 @@ type Options struct {
 func Open(o Options) (*redis.Client, error) {
 	opt, err := redis.ParseURL(o.URL)
 	if err != nil {
-		return nil, fmt.Errorf("redisconn: %s: %w", MaskURL(o.URL), maskErr(err, o.URL))
+		return nil, fmt.Errorf("redisconn: %s: %w", MaskURL(o.URL), badURL(o.URL, err))
 	}
 	opt.ClientName = o.Name
 	opt.ContextTimeoutEnabled = true
@@ -70,36 +71,53 @@ func DB(rawURL string) int {
 	return o.DB
 }
 
-var passwordRE = regexp.MustCompile(`(://[^/@]*:)[^@]*(@)`)
-
-// MaskURL hides the password of a URL, also of one that does not parse.
+// MaskURL hides the user, the password and secret options of a URL, also of
+// one that does not parse. Where it cannot tell where a password ends, it hides
+// all but the scheme: an @ or a host may have been forgotten, and a # or / in a
+// password ends the host for a parser.
 func MaskURL(raw string) string {
 	u, err := url.Parse(raw)
-	if err != nil {
-		return passwordRE.ReplaceAllString(raw, "${1}****${2}")
+	scheme, _, found := strings.Cut(raw, "://")
+	switch {
+	case !found && (err != nil || strings.Contains(raw, "@")):
+		return "****"
+	case err != nil || strings.Contains(raw, "@") && u.User == nil:
+		return scheme + "://****"
+	}
+	if u.User != nil {
+		u.User = url.User("****")
 	}
 	q := u.Query()
-	for _, k := range []string{"password", "auth", "token"} {
+	for _, k := range []string{"password", "auth", "token", "username"} {
 		if q.Has(k) {
 			q.Set(k, "****")
 			u.RawQuery = q.Encode()
 		}
 	}
-	return passwordRE.ReplaceAllString(u.Redacted(), "${1}****${2}")
+	return strings.ReplaceAll(u.String(), "%2A%2A%2A%2A", "****")
 }
 
-// maskErr drops the URL from errors that repeat it.
-func maskErr(err error, raw string) error {
-	var ue *url.Error
-	if errors.As(err, &ue) {
-		return ue.Err
+// badURL says what is wrong with a URL in words that hold nothing of it.
+func badURL(raw string, err error) error {
+	u, parseErr := url.Parse(raw)
+	switch {
+	case parseErr != nil && strings.Contains(parseErr.Error(), "invalid port"):
+		return errors.New("what stands behind the host is no port")
+	case parseErr != nil && strings.Contains(parseErr.Error(), "control character"):
+		return errors.New("it holds a blank or a control character")
+	case parseErr != nil || strings.Contains(raw, "@") && u.User == nil:
+		return errors.New("it is no URL")
+	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
+		return errors.New("it does not begin with redis://, rediss:// or unix://")
+	case strings.Contains(err.Error(), "database number"), strings.Contains(err.Error(), "URL path"):
+		return errors.New("its path is no database number")
+	case strings.Contains(err.Error(), "socket path"):
+		return errors.New("it names no socket")
 	}
-	if u, perr := url.Parse(raw); perr == nil && u.User != nil {
-		if p, ok := u.User.Password(); ok && p != "" && regexp.MustCompile(regexp.QuoteMeta(p)).MatchString(err.Error()) {
-			return errors.New("bad URL")
-		}
+	if name, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
+		return fmt.Errorf("it has an unknown option (%s)", name)
 	}
-	return err
+	return errors.New("one of its options cannot be read")
 }
 
 // Policy returns the server's maxmemory-policy. It reads INFO memory, which

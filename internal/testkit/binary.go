@@ -20,7 +20,7 @@ import (
 // exist only in them.
 const FailpointsTag = "solobeat_failpoints"
 
-// builds remembers what this test process has built, by tag.
+// builds remembers what this test process has built, by package and tag.
 var builds sync.Map
 
 type build struct {
@@ -33,18 +33,20 @@ type build struct {
 // detector, built from the tree as it stands. It is built once per test process.
 func Binary(t testing.TB) string {
 	t.Helper()
-	return builtOnce(t, "")
+	return Build(t, "./cmd/solobeat", "")
 }
 
 // TestBinary is Binary built with FailpointsTag.
 func TestBinary(t testing.TB) string {
 	t.Helper()
-	return builtOnce(t, FailpointsTag)
+	return Build(t, "./cmd/solobeat", FailpointsTag)
 }
 
-func builtOnce(t testing.TB, tags string) string {
+// Build returns the path of the binary of a main package of this module, built
+// as [Binary] is.
+func Build(t testing.TB, pkg, tags string) string {
 	t.Helper()
-	v, _ := builds.LoadOrStore(tags, new(build))
+	v, _ := builds.LoadOrStore(pkg+" "+tags, new(build))
 	b := v.(*build)
 	b.once.Do(func() {
 		root, err := repoRoot()
@@ -52,7 +54,7 @@ func builtOnce(t testing.TB, tags string) string {
 			b.err = err
 			return
 		}
-		b.path, b.err = buildBinary(root, filepath.Join(root, ".cache", "testbin"), "./cmd/solobeat", tags)
+		b.path, b.err = buildBinary(root, filepath.Join(root, ".cache", "testbin"), pkg, tags)
 	})
 	if b.err != nil {
 		t.Fatal(b.err)

@@ -15,7 +15,7 @@
 --   {'FIRED',    now ms}
 --   {'DUP',      now ms, mark ms, last tick ms ('' none), by}
 --   {'EARLY',    now ms, ms left}
---   {'STALE',    now ms, generation ('' if this job is not known in it)}
+--   {'STALE',    now ms, generation of the current file}
 --   {'GAP',      now ms, mark ms}
 --   {'MISSED',   now ms}
 --   {'UNSEEDED', now ms, mark ms ('' if no file is current: beat first)}
@@ -43,7 +43,7 @@ if not cur[1] then return {'UNSEEDED', nows, ''} end
 
 local s = call('HMGET', job, 'rev', 'gen', 'last', 'since', 'civil', 'lrev', 'by')
 if s[1] ~= rev or s[2] ~= cur[1] then
-  if cur[2] ~= file then return {'STALE', nows, s[1] and cur[1] or ''} end
+  if cur[2] ~= file then return {'STALE', nows, cur[1]} end
   -- The current file is the claimant's own, so its revision is the current
   -- one: the job's state was lost, whole or in part. It starts afresh.
   call('HSET', job, 'rev', rev, 'gen', cur[1], 'since', nows)

@@ -59,7 +59,7 @@ func watch(t *testing.T, rdb *redis.Client) *witness {
 	t.Helper()
 	w := &witness{}
 	script := redis.NewScript(drain)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		tick := time.NewTicker(3 * time.Millisecond)
@@ -163,9 +163,9 @@ func (u *unreliable) kill() (bury func()) {
 }
 
 // Claim implements scheduler.State.
-func (u *unreliable) Claim(_ context.Context, r scheduler.Replica, claims []scheduler.Claim) []scheduler.ClaimResult {
+func (u *unreliable) Claim(ctx context.Context, r scheduler.Replica, claims []scheduler.Claim) []scheduler.ClaimResult {
 	u.pass()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	defer u.pass()
 	return u.State.Claim(ctx, r, claims)
@@ -236,7 +236,7 @@ func start(t *testing.T, rdb *redis.Client, id, rev string, jobs []*scheduler.Jo
 	if r.Scheduler, err = scheduler.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -292,7 +292,7 @@ func pausing(chance float64, most time.Duration) func(*scheduler.Config, *unreli
 
 func serverMillis(t *testing.T, rdb *redis.Client) int64 {
 	t.Helper()
-	at, err := rdb.Time(context.Background()).Result()
+	at, err := rdb.Time(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func serverMillis(t *testing.T, rdb *redis.Client) int64 {
 func wait(t *testing.T, rdb *redis.Client, untilMS int64) {
 	t.Helper()
 	testkit.Poll(t, time.Minute, 20*time.Millisecond, func() bool {
-		at, err := rdb.Time(context.Background()).Result()
+		at, err := rdb.Time(t.Context()).Result()
 		return err == nil && at.UnixMilli() >= untilMS
 	}, "the server's clock shows %d", untilMS)
 }
@@ -370,7 +370,7 @@ func TestP17_NaiveLocalClockDoubles(t *testing.T) {
 	t.Parallel()
 	srv := testkit.Redis(t)
 	w := watch(t, srv.Client(t))
-	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, skew := range []time.Duration{-5 * time.Second, -2 * time.Second, 0, 3 * time.Second, 5 * time.Second} {
@@ -544,7 +544,7 @@ func TestS06_FlushInMidRun(t *testing.T) {
 	for range 2 {
 		wait(t, rdb, serverMillis(t, rdb)+1300)
 		flushes = append(flushes, serverMillis(t, rdb))
-		rdb.FlushAll(context.Background())
+		rdb.FlushAll(t.Context())
 		wait(t, rdb, serverMillis(t, rdb)+5000)
 	}
 	end := serverMillis(t, rdb) - 1000
@@ -582,7 +582,7 @@ func TestS03_ServerStandsStill(t *testing.T) {
 		fleet = append(fleet, start(t, srv.Client(t), fmt.Sprint("r", i), "a", list))
 	}
 	testkit.Poll(t, 10*time.Second, 20*time.Millisecond, func() bool {
-		all, err := fleet[0].state.Replicas(context.Background())
+		all, err := fleet[0].state.Replicas(t.Context())
 		return err == nil && len(all) == 4
 	}, "four replicas")
 	// The newest file has another line for a third job: if a stall buried its
@@ -607,7 +607,7 @@ func TestS03_ServerStandsStill(t *testing.T) {
 			}
 		}
 	}
-	replicas, err := fleet[0].state.Replicas(context.Background())
+	replicas, err := fleet[0].state.Replicas(t.Context())
 	if err != nil || len(replicas) != 5 {
 		t.Errorf("%d live replicas, want 5 (%v)", len(replicas), err)
 	}
@@ -627,9 +627,9 @@ func TestS04_LeaveWithoutOwnEntry(t *testing.T) {
 	list := []*scheduler.Job{every(t, "j", "1s")}
 	a := start(t, srv.Client(t), "a", "a", list)
 	start(t, srv.Client(t), "b", "a", list)
-	alive := func() []string { return rdb.ZRange(context.Background(), "solobeat:default:sched:beats", 0, -1).Val() }
+	alive := func() []string { return rdb.ZRange(t.Context(), "solobeat:default:sched:beats", 0, -1).Val() }
 	testkit.Poll(t, 10*time.Second, 10*time.Millisecond, func() bool { return len(alive()) == 2 }, "two replicas")
-	rdb.ZRem(context.Background(), "solobeat:default:sched:beats", "a")
+	rdb.ZRem(t.Context(), "solobeat:default:sched:beats", "a")
 	a.stop()
 	if got := alive(); len(got) != 1 || got[0] != "b" {
 		t.Errorf("alive: %v", got)
@@ -654,6 +654,90 @@ func TestP12_OrderlyEndHandsOver(t *testing.T) {
 	for tick := (left/1000 + 1) * 1000; tick <= left+3000; tick += 1000 {
 		if s, ok := ticks[tick]; !ok || s.late() > 3*time.Second || s.Rev != "old" {
 			t.Errorf("tick %d: published %v, %s late", tick, ok, s.late())
+		}
+	}
+}
+
+// S01: the store cannot be reached while a second scheduler starts. It
+// publishes nothing, waits, stays ready, and takes part when it can.
+func TestS01_StoreCutAtStart(t *testing.T) {
+	t.Parallel()
+	srv := testkit.Redis(t)
+	rdb := srv.Client(t)
+	w := watch(t, srv.Client(t))
+	list := []*scheduler.Job{every(t, "j", "1s")}
+	a := start(t, srv.Client(t), "a", "a", list)
+	proxy := testkit.NewProxy(t, srv.Addr)
+	proxy.Swallow()
+	b := start(t, proxy.Client(t), "b", "a", list)
+	wait(t, rdb, serverMillis(t, rdb)+4000)
+	if err := b.Ready(); err != nil {
+		t.Errorf("not ready while it waits: %v", err)
+	}
+	proxy.Pass()
+	proxy.CloseAll()
+	wait(t, rdb, serverMillis(t, rdb)+5000)
+	a.stop()
+	wait(t, rdb, serverMillis(t, rdb)+2500)
+	got := w.list()
+	twice, early := wrong(got)
+	first := map[string]int64{}
+	for _, s := range got {
+		if first[s.By] == 0 {
+			first[s.By] = s.Tick
+		}
+	}
+	if twice != 0 || early != 0 || first["b"] == 0 {
+		t.Errorf("%d twice, %d early, first ticks %v", twice, early, first)
+	}
+	end := serverMillis(t, rdb) - 1500
+	ticks := ofJob(got, "j", 0, end)
+	for tick := got[0].Tick; tick <= end; tick += 1000 {
+		if _, ok := ticks[tick]; !ok {
+			t.Errorf("tick %d was lost", tick)
+		}
+	}
+}
+
+// Replies that are lost after the claim was done: published once, counted
+// once, by a scheduler that is alone.
+func TestS14_LostReplies(t *testing.T) {
+	t.Parallel()
+	srv := testkit.Redis(t)
+	rdb := srv.Client(t)
+	w := watch(t, srv.Client(t))
+	proxy := testkit.NewProxy(t, srv.Addr)
+	var list []*scheduler.Job
+	for i, change := range []func(*scheduler.Job){func(*scheduler.Job) {}, all, func(j *scheduler.Job) { j.Misfire.Policy = scheduler.MisfireSkip }} {
+		list = append(list, every(t, fmt.Sprint("j", i), "1s", change))
+	}
+	r := start(t, proxy.Client(t), "r", "a", list)
+	testkit.Poll(t, 10*time.Second, 10*time.Millisecond, func() bool { return len(w.list()) >= 3 }, "the first ticks")
+	begin := serverMillis(t, rdb)
+	for range 5 {
+		proxy.DropReplyTo("celery")
+		wait(t, rdb, serverMillis(t, rdb)+1500)
+	}
+	wait(t, rdb, serverMillis(t, rdb)+3000)
+	r.stop()
+	wait(t, rdb, serverMillis(t, rdb)+100)
+	got := w.list()
+	if n := proxy.Dropped(); n < 4 {
+		t.Errorf("only %d replies were lost", n)
+	}
+	if twice, early := wrong(got); twice != 0 || early != 0 {
+		t.Errorf("%d twice, %d early", twice, early)
+	}
+	if n := r.count(scheduler.TickEnqueued); n != len(got) {
+		t.Errorf("%d counted, %d published", n, len(got))
+	}
+	end := serverMillis(t, rdb) - 1500
+	for _, j := range list {
+		ticks := ofJob(got, j.Name, begin, end)
+		for tick := (begin/1000 + 1) * 1000; tick <= end; tick += 1000 {
+			if _, ok := ticks[tick]; !ok {
+				t.Errorf("%s: tick %d was lost", j.Name, tick)
+			}
 		}
 	}
 }

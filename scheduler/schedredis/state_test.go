@@ -36,7 +36,7 @@ func each(t *testing.T, f func(t *testing.T, c *redis.Client, s *schedredis.Stat
 
 func ctxOf(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -101,6 +101,9 @@ func TestClaimAnswers(t *testing.T) {
 		now, err := s.Now(ctx)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if err := s.Check(ctx); err != nil {
+			t.Errorf("Check: %v", err)
 		}
 		tick := now.Truncate(time.Second).Add(-20 * time.Second)
 		if r := c.want("no file is current", c.try("j", tick), scheduler.Unseeded); !r.NeedBeat {

@@ -94,8 +94,7 @@ func (e *Engine) outcome(it *item, out tasks.Outcome) *commit {
 		return e.retried(it, out)
 	case tasks.Revoked:
 		c := &commit{it: it, out: out}
-		exc := wire.TaskRevoked(out.Reason)
-		c.store(e, &wire.Result{State: wire.StateRevoked, Exception: &exc})
+		c.storeException(e, wire.StateRevoked, wire.TaskRevoked(out.Reason), "")
 		return c
 	case tasks.Parked:
 		return e.parkedFor(it, out)
@@ -137,7 +136,7 @@ func (e *Engine) failed(it *item, out tasks.Outcome) *commit {
 		return c
 	}
 	c := &commit{it: it, out: out}
-	c.storeFailure(e, exc, out.Traceback)
+	c.storeException(e, wire.StateFailure, exc, out.Traceback)
 	return c
 }
 
@@ -152,7 +151,7 @@ func (e *Engine) deadLetter(it *item, reason, detail string, exc wire.Exception)
 		Queue: it.src.queue, Reason: reason, Detail: clipText(detail), Instance: it.from.id, List: it.src.name,
 		Deliveries: strconv.Itoa(it.deaths()), Task: it.taskName(), ID: it.taskID(),
 	}}
-	c.storeFailure(e, exc, "")
+	c.storeException(e, wire.StateFailure, exc, "")
 	return c
 }
 
@@ -205,12 +204,15 @@ func (c *commit) store(e *Engine, r *wire.Result) error {
 	return nil
 }
 
-func (c *commit) storeFailure(e *Engine, exc wire.Exception, traceback string) {
-	if c.store(e, &wire.Result{State: wire.StateFailure, Exception: &exc, Traceback: traceback}) == nil {
-		return
+// storeException is store for what ends with an exception. Where its arguments
+// are no JSON, their text is stored.
+func (c *commit) storeException(e *Engine, state string, exc wire.Exception, traceback string) {
+	err := c.store(e, &wire.Result{State: state, Exception: &exc, Traceback: traceback})
+	if err != nil {
+		plain := wire.NewException(exc.Type, exc.Text())
+		err = c.store(e, &wire.Result{State: state, Exception: &plain, Traceback: traceback})
 	}
-	plain := wire.NewException(exc.Type, exc.Text()) // its arguments are no JSON
-	if err := c.store(e, &wire.Result{State: wire.StateFailure, Exception: &plain, Traceback: traceback}); err != nil {
+	if err != nil {
 		e.log.Error("result cannot be encoded", "task_id", c.it.taskID(), "error", err)
 	}
 }

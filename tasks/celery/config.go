@@ -115,7 +115,8 @@ type Observer struct {
 	Returned func(queue string, n int)
 	// Suspect: a message under which two replicas have died is about to run.
 	Suspect func(queue string)
-	// BrokerUp: whether the last heartbeat reached the broker.
+	// BrokerUp: whether the broker answers, told with every heartbeat (3 s, or
+	// each second while it fails) and at once when it changes.
 	BrokerUp func(up bool)
 	// Reconnect: the broker answers again after it did not.
 	Reconnect func()

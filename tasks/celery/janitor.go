@@ -15,7 +15,7 @@ import (
 // lost their data. One replica at a time does it.
 func (e *Engine) janitorLoop(ctx context.Context) {
 	for {
-		wait := time.Duration(float64(e.tune.janitor) * (0.9 + 0.2*rand.Float64())) //nolint:gosec // spreads load, keeps no secret
+		wait := time.Duration(float64(e.tune.janitor) * (0.9 + 0.2*rand.Float64()))
 		select {
 		case <-ctx.Done():
 			return

@@ -70,18 +70,22 @@ func TestNothingIsLostOnABadNetwork(t *testing.T) {
 	}
 	var all []string
 	kills := 0
+	armed := make([]int, len(nets))
 	for round := range 60 {
 		batch := r.fillFrom(round*40, 40)
 		all = append(all, batch...)
-		for _, net := range nets {
+		for i, net := range nets {
 			kills++
-			switch rand.IntN(4) {
-			case 0:
+			switch n := rand.IntN(4); {
+			case n == 0:
 				net.CloseAll()
-			case 1, 2:
-				net.DropReplyTo("evalsha")
-			case 3:
+			case armed[i] > net.Dropped(): // the last one waits for its request
+			case n == 1:
 				net.DropReplyTo("blmove")
+				armed[i]++
+			default:
+				net.DropReplyTo("evalsha")
+				armed[i]++
 			}
 		}
 		<-time.After(time.Duration(rand.IntN(20)) * time.Millisecond)

@@ -90,12 +90,6 @@ func (q *readyQueue) drain(cond func(*item) bool) []*item {
 	return out
 }
 
-func (q *readyQueue) len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.items)
-}
-
 func (q *readyQueue) close() {
 	q.mu.Lock()
 	q.closed = true

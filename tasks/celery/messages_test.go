@@ -91,13 +91,11 @@ func TestW04_WhatIsNoTaskMessageGoesToTheDeadLetters(t *testing.T) {
 		t.Errorf("the valid task behind them: %s", s)
 	}
 	testkit.Poll(t, 5*time.Second, 10*time.Millisecond, func() bool { return len(r.dead()) == len(bad) }, "all bad ones are dead letters")
-	var raws []string
 	for _, d := range r.dead("celery") {
 		full, err := r.admin().DeadLetter(context.Background(), "celery", d.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		raws = append(raws, string(full.Raw))
 		i := slices.IndexFunc(bad, func(b struct{ name, raw, reason string }) bool { return b.raw == string(full.Raw) })
 		if i < 0 {
 			t.Errorf("a dead letter with other bytes: %.100q", full.Raw)
@@ -141,7 +139,9 @@ func TestQueueNamesWithEscapes(t *testing.T) {
 		}
 	}
 	go func() { _ = w.stop() }()
-	testkit.Poll(t, 5*time.Second, time.Millisecond, func() bool { return w.Active() == 1 && r.number(r.rdb.ZCard(context.Background(), w.keys.replicas())) == 1 }, "stopping")
+	testkit.Poll(t, 5*time.Second, time.Millisecond, func() bool {
+		return w.Active() == 1 && r.number(r.rdb.ZCard(context.Background(), w.keys.replicas())) == 1
+	}, "stopping")
 	close(release)
 	_ = w.stop()
 	back, err := r.rdb.LRange(context.Background(), wire.QueueKey(queue, 5), 0, -1).Result()

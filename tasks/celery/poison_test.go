@@ -26,6 +26,9 @@ func (r *rig) dier(cfg Config, isPoison func(*tasks.Delivery) bool, run tasks.Ru
 	var once sync.Once
 	d.net = testkit.NewProxy(r.t, r.addr)
 	cfg.Broker, cfg.Grace = d.net.Client(r.t), -1
+	if cfg.Results != nil {
+		cfg.Results = testkit.RedisClient(r.t, d.net.Addr, cfg.Results.Options().DB)
+	}
 	d.w = r.start(cfg, func(e *Engine) {
 		fast(e)
 		e.tune.call = 300 * time.Millisecond
@@ -180,9 +183,15 @@ func TestDeathsAfter(t *testing.T) {
 		suspect string
 		want    int
 	}{
-		{0, false, "", 1}, {1, false, "", 2}, {1, false, "other", 2},
-		{2, false, "", 2}, {2, false, "other", 2}, {2, false, "tag", 3},
-		{5, false, "tag", 6}, {0, true, "", 0}, {2, true, "tag", 2},
+		{0, false, "", 1},
+		{1, false, "", 2},
+		{1, false, "other", 2},
+		{2, false, "", 2},
+		{2, false, "other", 2},
+		{2, false, "tag", 3},
+		{5, false, "tag", 6},
+		{0, true, "", 0},
+		{2, true, "tag", 2},
 	} {
 		if got := deathsAfter(c.deaths, "tag", &deadReplica{left: c.left, suspect: c.suspect}); got != c.want {
 			t.Errorf("%+v: %d", c, got)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // ErrProbe is wrapped by errors of [Engine.Probe]: the server answers, but
@@ -19,23 +17,38 @@ var ErrProbe = errors.New("celery: the server does not allow what the engine nee
 // server was not reached.
 func (e *Engine) Probe(ctx context.Context) error {
 	if _, err := e.redis.Shebang(ctx); err != nil {
-		if rule := denied(err); rule != "" {
-			return e.refused(rule, err)
+		if denied(err.Error()) {
+			return e.refused("+script|load", err)
 		}
 		return fmt.Errorf("celery: broker %s: %w", e.rdb.Options().Addr, err)
 	}
 	key := "probe:" + e.cfg.Instance
-	err := e.redis.Run(ctx, e.scripts.probe, []string{e.keys.own(key), e.keys.result(key)}, e.resultsDB(), e.brokerDB()).Err()
-	var reply redis.Error
+	refusal, err := e.redis.Run(ctx, e.scripts.probe, []string{e.keys.own(key), e.keys.result(key)}, e.resultsDB(), e.brokerDB()).StringSlice()
 	switch {
-	case err == nil:
+	case err == nil && len(refusal) == 0:
 		return nil
-	case denied(err) != "":
-		return e.refused(denied(err), err)
-	case errors.As(err, &reply) && e.resultsDB() != "" && strings.Contains(strings.ToUpper(err.Error()), "DB INDEX"):
-		return fmt.Errorf("%w: results database %s does not exist: %w", ErrProbe, e.resultsDB(), err)
+	case err == nil && len(refusal) == 2:
+		return e.refusedCommand(refusal[0], refusal[1])
+	case err == nil:
+		return fmt.Errorf("%w: probe: %q", errReply, refusal)
+	case denied(err.Error()):
+		return e.refused("+eval +evalsha", err)
 	}
 	return fmt.Errorf("celery: broker %s: %w", e.rdb.Options().Addr, err)
+}
+
+// refusedCommand tells what a refusal of one command in the script means.
+func (e *Engine) refusedCommand(command, text string) error {
+	err := errors.New(text)
+	switch lower := strings.ToLower(text); {
+	case strings.Contains(lower, "db index"):
+		return fmt.Errorf("%w: results database %s does not exist: %w", ErrProbe, e.resultsDB(), err)
+	case strings.Contains(lower, "channel"):
+		return e.refused("&<pattern> for the channels of the broker and of results", err)
+	case strings.Contains(lower, "key"):
+		return e.refused("~<pattern> for the keys of the broker and of results", err)
+	}
+	return e.refused("+"+strings.ToLower(command), err)
 }
 
 func (e *Engine) refused(rule string, err error) error {

@@ -27,8 +27,10 @@ func (e *Engine) enrol(base context.Context, old string, again func(n int, err e
 		r.inlists = append(r.inlists, e.keys.inflight(id, s.name))
 	}
 	host, _ := os.Hostname()
-	args := []any{id, int64(e.tune.beatTTL / time.Second), int64(e.tune.freshQuiet / time.Second), host,
-		e.keys.entry(""), e.listNames(), os.Getpid(), old}
+	args := []any{
+		id, int64(e.tune.beatTTL / time.Second), int64(e.tune.freshQuiet / time.Second), host,
+		e.keys.entry(""), e.listNames(), os.Getpid(), old,
+	}
 	for _, n := range nodeNames(e.cfg.NodeName) {
 		args = append(args, n)
 	}
@@ -100,6 +102,7 @@ func (e *Engine) beatLoop(l *loop) func(context.Context) {
 			wait := e.tune.beat
 			if err := e.beat(ctx, l, busy); err != nil && ctx.Err() == nil {
 				e.broker.failed(e, "beat", err)
+				call1(e.cfg.Observer.BrokerUp, false)
 				wait = e.tune.beatRetry
 			}
 			select {
@@ -129,6 +132,7 @@ func (e *Engine) beat(ctx context.Context, l *loop, busy *takeovers) error {
 	}
 	e.clock.set(us)
 	e.broker.answered(e)
+	call1(e.cfg.Observer.BrokerUp, true)
 	if due > 0 {
 		e.due.note(time.UnixMicro(due))
 	}

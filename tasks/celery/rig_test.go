@@ -55,8 +55,6 @@ func fast(e *Engine) {
 	e.tune.wait = time.Second
 }
 
-type startOption func(*Config, *Engine)
-
 func (r *rig) engine(cfg Config, tune func(*Engine)) *Engine {
 	r.t.Helper()
 	if cfg.Broker == nil {
@@ -141,8 +139,10 @@ func (r *rig) empty() {
 			name string
 			n    int64
 		}{
-			{"unacked", r.number(r.rdb.HLen(ctx, k.unacked()))}, {"unacked_index", r.number(r.rdb.ZCard(ctx, k.index()))},
-			{"parked", r.number(r.rdb.ZCard(ctx, k.parked()))}, {"park info", r.number(r.rdb.HLen(ctx, k.parkInfo()))},
+			{"unacked", r.number(r.rdb.HLen(ctx, k.unacked()))},
+			{"unacked_index", r.number(r.rdb.ZCard(ctx, k.index()))},
+			{"parked", r.number(r.rdb.ZCard(ctx, k.parked()))},
+			{"park info", r.number(r.rdb.HLen(ctx, k.parkInfo()))},
 			{"buried", r.number(r.rdb.ZCard(ctx, k.buried()))},
 		} {
 			if n.n != 0 {

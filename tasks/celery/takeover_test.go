@@ -55,7 +55,10 @@ func TestTakeoverRestoresListsEndsAndOrder(t *testing.T) {
 	ctx := context.Background()
 	block := make(chan struct{})
 	defer close(block)
-	hold := func(context.Context, *tasks.Delivery) tasks.Outcome { <-block; return tasks.Outcome{Kind: tasks.Returned} }
+	hold := func(context.Context, *tasks.Delivery) tasks.Outcome {
+		<-block
+		return tasks.Outcome{Kind: tasks.Returned}
+	}
 	var all [2][]string
 	for p := range 2 {
 		for i := range 3 {

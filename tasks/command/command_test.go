@@ -422,7 +422,7 @@ func TestValidate(t *testing.T) {
 		{command.Config{Argv: []string{"{{ .Params.p }}"}}, "would choose what is run"},
 		{command.Config{Argv: []string{"sh", "-c", "echo {{ .Params.x }}"}}, "would be run as code"},
 		{command.Config{Argv: []string{"env", "A=1", "python3", "-c", "print('{{ .Params.x }}')"}}, "would be run as code"},
-		{command.Config{Argv: []string{"x", "{{ .Params.x"}}, "argument 1"},
+		{command.Config{Argv: []string{"x", "{{ .Params.x"}}, "command[1]"},
 		{command.Config{Argv: []string{"x", "{{ .Tick.UTC }}"}}, ".Tick"},
 		{command.Config{Argv: []string{"x", "a\x00b"}}, "NUL"},
 		{command.Config{Argv: []string{"x"}, Env: map[string]string{"A=B": ""}}, "no name of a variable"},

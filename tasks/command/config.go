@@ -16,6 +16,45 @@ import (
 // ErrConfig is what is wrong with a [Config].
 var ErrConfig = errors.New("command")
 
+// FieldError is one mistake in a [Config]. It matches [ErrConfig].
+type FieldError struct {
+	// Field is the key at fault as in a configuration file: command,
+	// command[1], env.NAME, dir.
+	Field string
+	// Msg is what is wrong, Cure what to write instead.
+	Msg, Cure string
+	// Err is the cause, may be nil.
+	Err error
+}
+
+// Error names the key, the mistake and the cure.
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("%v: %s: %s: %s", ErrConfig, e.Field, e.Msg, e.Cure)
+}
+
+// Unwrap returns ErrConfig and the cause.
+func (e *FieldError) Unwrap() []error { return []error{ErrConfig, e.Err} }
+
+// FieldErrors returns the mistakes in an error of [Config.Validate].
+func FieldErrors(err error) []*FieldError {
+	var one *FieldError
+	if e, ok := err.(*FieldError); ok { //nolint:errorlint // a joined error holds several
+		return []*FieldError{e}
+	}
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		var all []*FieldError
+		for _, e := range joined.Unwrap() {
+			all = append(all, FieldErrors(e)...)
+		}
+		return all
+	}
+	if errors.As(err, &one) {
+		return []*FieldError{one}
+	}
+	return nil
+}
+
 // Config declares a program as a task's handler.
 type Config struct {
 	// Argv is the program and its arguments; at least one. All but the
@@ -81,30 +120,33 @@ func compile(c *Config) (*program, error) {
 		return t
 	}
 	for i, arg := range c.Argv {
-		p.argv = append(p.argv, add(fmt.Sprintf("argument %d", i), arg))
+		p.argv = append(p.argv, add(fmt.Sprintf("command[%d]", i), arg))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
 		if err := checkName(name); err != nil {
 			errs = append(errs, err)
 		}
-		p.env = append(p.env, variable{name: name, value: add("env "+name, c.Env[name])})
+		p.env = append(p.env, variable{name: name, value: add("env."+name, c.Env[name])})
 	}
 	if templated(c.Dir) {
-		errs = append(errs, fmt.Errorf("%w: dir %q: the working directory cannot be a template: write it out", ErrConfig, c.Dir))
+		errs = append(errs, &FieldError{Field: "dir", Msg: fmt.Sprintf("%q: the working directory cannot be a template", c.Dir), Cure: "write it out"})
 	}
 	return p, errors.Join(errs...)
 }
 
 func checkArgv(argv []string) []error {
+	bad := func(field, cure, format string, args ...any) []error {
+		return []error{&FieldError{Field: field, Msg: fmt.Sprintf(format, args...), Cure: cure}}
+	}
 	if len(argv) == 0 || argv[0] == "" {
-		return []error{fmt.Errorf("%w: no program is named: write the program and its arguments as a list", ErrConfig)}
+		return bad("command", "write the program and its arguments as a list", "no program is named")
 	}
 	if templated(argv[0]) {
-		return []error{fmt.Errorf("%w: the program %q cannot be a template: whoever sends a task would choose what is run; write its name out", ErrConfig, argv[0])}
+		return bad("command[0]", "write its name out", "the program %q cannot be a template: whoever sends a task would choose what is run", argv[0])
 	}
 	if i := scriptTemplate(argv); i >= 0 {
-		return []error{fmt.Errorf("%w: argument %d, %q, is a template where a script text is read: its value would be run as code; "+
-			"put the value into env and read it from there, or pass it as an argument behind the script", ErrConfig, i, argv[i])}
+		return bad(fmt.Sprintf("command[%d]", i), "put the value into env and read it from there, or pass it as an argument behind the script",
+			"%q is a template where a script text is read: its value would be run as code", argv[i])
 	}
 	return nil
 }
@@ -112,9 +154,9 @@ func checkArgv(argv []string) []error {
 func checkName(name string) error {
 	switch {
 	case name == "" || strings.ContainsAny(name, "=\x00"):
-		return fmt.Errorf("%w: env: %q is no name of a variable", ErrConfig, name)
+		return &FieldError{Field: "env." + name, Msg: fmt.Sprintf("%q is no name of a variable", name), Cure: "write letters, digits and underscores"}
 	case strings.HasPrefix(name, "SOLOBEAT_RUN_"):
-		return fmt.Errorf("%w: env: %s is set by Solobeat for each run: choose another name", ErrConfig, name)
+		return &FieldError{Field: "env." + name, Msg: name + " is set by Solobeat for each run", Cure: "choose another name"}
 	default:
 		return nil
 	}
@@ -122,7 +164,7 @@ func checkName(name string) error {
 
 func parse(where, value string) (*text, error) {
 	if strings.IndexByte(value, 0) >= 0 {
-		return nil, fmt.Errorf("%w: %s holds a NUL byte, which no program can be given", ErrConfig, where)
+		return nil, &FieldError{Field: where, Msg: "a NUL byte cannot be given to a program", Cure: "remove it"}
 	}
 	if !templated(value) {
 		return &text{literal: value}, nil
@@ -132,7 +174,10 @@ func parse(where, value string) (*text, error) {
 		err = t.CheckPure(".Params", ".Task")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, where, err)
+		return nil, &FieldError{
+			Field: where, Err: err, Msg: "bad template: " + strings.TrimPrefix(err.Error(), "render: "),
+			Cure: "in commands .Params.<name> and .Task.Name are known",
+		}
 	}
 	return &text{template: t}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -210,18 +211,29 @@ func (c *child) late() bool {
 }
 
 // killTree kills all that is below the guardian, again and again, since the
-// orphans of what is killed fall to the guardian in the next round.
+// orphans of what is killed fall to the guardian in the next round. Only while
+// nothing changes, as with a process that may not be killed, do the rounds
+// become slower.
 func (c *child) killTree(why Reason) Reason {
-	pause := 2 * time.Millisecond
-	for {
-		for _, pid := range descendants(os.Getpid()) {
+	const least = 2 * time.Millisecond
+	pause := least
+	var before []int
+	for told := false; ; told = true {
+		now := children(os.Getpid())
+		for _, pid := range now {
 			kill(pid, unix.SIGKILL)
+		}
+		if !told {
+			c.tell(frame{kind: frameKilling, a: int64(why)})
 		}
 		if c.reapAll() {
 			return why
 		}
 		time.Sleep(pause)
-		pause = min(2*pause, pollEvery)
+		if pause = min(2*pause, pollEvery); !slices.Equal(now, before) {
+			pause = least
+		}
+		before = now
 	}
 }
 

@@ -66,7 +66,8 @@ func TestCallerStopped(t *testing.T) {
 		t.Parallel()
 		c := caller{RunID: runID(t), Argv: tree, TTL: ttl}
 		proc, guardianPID := c.start(t)
-		proc.Pause()
+		// All of the caller's process group: the guardian must not be in it.
+		sign(t, -proc.Pid, unix.SIGSTOP)
 		stopped := time.Now()
 		// The last confirmed renewal is at most TTL/4 old.
 		<-time.After(time.Until(stopped.Add(ttl - ttl/4 - 300*time.Millisecond)))

@@ -16,11 +16,11 @@ const (
 	// confirmWithin is how long after a deadline or an order to kill the
 	// caller waits for the guardian before it kills by itself.
 	confirmWithin = 300 * time.Millisecond
-	// tidyWithin is how long the guardian may take to kill what a program
-	// left behind that ended by itself.
+	// tidyWithin is how long the guardian may take to kill a tree, once it has
+	// told that it does.
 	tidyWithin = 2 * time.Second
 	// sweepWithin bounds the caller's own killing.
-	sweepWithin = 2 * time.Second
+	sweepWithin = 5 * time.Second
 	// startWithin bounds the start of the guardian and of the program.
 	startWithin = 10 * time.Second
 	// drainWithin bounds the copying of output after the tree is gone.

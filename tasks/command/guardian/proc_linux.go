@@ -61,21 +61,27 @@ func catchesTerm(pid int) bool {
 // While children come and go the kernel may leave some out, so callers ask
 // again until nothing is left.
 func children(pid int) []int {
-	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
-	if len(lists) == 0 {
-		return childrenByScan(pid)
+	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
+	threads, err := os.ReadDir(tasks)
+	if err != nil {
+		return nil // the process is gone
 	}
 	var pids []int
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
+	known := false
+	for _, thread := range threads {
+		text, err := os.ReadFile(tasks + "/" + thread.Name() + "/children")
 		if err != nil {
 			continue // the thread is gone
 		}
-		for _, field := range strings.Fields(string(text)) {
+		known = true
+		for field := range strings.FieldsSeq(string(text)) {
 			if child, err := strconv.Atoi(field); err == nil {
 				pids = append(pids, child)
 			}
 		}
+	}
+	if !known {
+		return childrenByScan(pid)
 	}
 	return pids
 }
@@ -159,23 +165,26 @@ func (s *sweeper) ours(pid int, st procStat) bool {
 	return (s.pgrp > 0 && st.pgrp == s.pgrp) || carries(pid, s.entry)
 }
 
-// round kills what it finds and returns it.
-func (s *sweeper) round() []int {
-	var found []int
+// round kills what it finds, and returns what of it is not yet gone.
+func (s *sweeper) round() (found bool, left []int) {
 	for _, pid := range children(os.Getpid()) {
 		st, ok := readStat(pid)
 		if !ok || !s.ours(pid, st) {
 			continue
 		}
-		found = append(found, pid)
+		found = true
 		s.known[pid] = st.start
-		for _, below := range s.note(pid) {
-			kill(below, unix.SIGKILL)
-		}
+		below := s.note(pid)
 		kill(pid, unix.SIGKILL)
+		for _, pid := range below {
+			kill(pid, unix.SIGKILL)
+		}
+		if st.state != 'Z' {
+			left = append(left, pid)
+		}
 		reap(pid)
 	}
-	return found
+	return found, left
 }
 
 // sweep repeats until a round finds nothing, and returns what is left when
@@ -184,9 +193,9 @@ func (s *sweeper) sweep(limit time.Duration) []int {
 	end := time.Now().Add(limit)
 	pause := 2 * time.Millisecond
 	for {
-		found := s.round()
-		if len(found) == 0 || time.Now().After(end) {
-			return found
+		found, left := s.round()
+		if !found || time.Now().After(end) {
+			return left
 		}
 		time.Sleep(pause)
 		pause = min(2*pause, 50*time.Millisecond)

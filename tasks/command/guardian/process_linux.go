@@ -30,8 +30,10 @@ type Process struct {
 	mu       sync.Mutex
 	deadline time.Time
 	// killBy is when an order to kill must have been confirmed; zero: none.
-	killBy   time.Time
-	asked    Reason
+	killBy time.Time
+	asked  Reason
+	// killing is when the guardian told that it kills; zero: not yet.
+	killing  time.Time
 	pid      int
 	starting bool
 	exit     *unix.WaitStatus
@@ -305,11 +307,15 @@ func (p *Process) killBefore(t time.Time, why Reason) {
 }
 
 // overdue returns how long to wait for the guardian until the caller kills by
-// itself, and why it then would; false: for ever.
+// itself, and why it then would; false: for ever. A guardian that has told
+// that it is killing gets the time that a large tree takes.
 func (p *Process) overdue() (time.Duration, Reason, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
+	if !p.killing.IsZero() {
+		return p.killing.Add(tidyWithin).Sub(now), p.asked, true
+	}
 	left, why, limited := time.Duration(0), p.asked, false
 	if !p.killBy.IsZero() {
 		left, limited = p.killBy.Sub(now), true
@@ -400,6 +406,8 @@ func (p *Process) outcome(forced *Reason) Status {
 		st.Reason = *p.gone
 	case forced != nil:
 		st.Reason = *forced
+	case !p.killing.IsZero():
+		st.Reason = p.asked
 	case p.exit != nil:
 		st.Reason = Ended
 	case !p.killBy.IsZero():
@@ -452,11 +460,9 @@ func (p *Process) note(f frame) {
 	case frameExited:
 		ws := unix.WaitStatus(f.a)
 		p.exit = &ws
-		if p.killBy.IsZero() {
-			// What is left of the tree is the guardian's to kill now.
-			p.killBy, p.asked = time.Now().Add(tidyWithin), Ended
-			p.wake()
-		}
+	case frameKilling:
+		p.killing, p.asked = time.Now(), Reason(f.a)
+		p.wake()
 	case frameGone:
 		why := Reason(f.a)
 		p.gone = &why

@@ -163,7 +163,12 @@ func TestLeftovers(t *testing.T) {
 		Argv:   []string{"sh", "-c", "setsid sleep 300 & (sleep 300 &) ; sleep 300 & echo done; exit 3"},
 		Stdout: out, Stderr: out, Stdin: strings.NewReader("unread"),
 	})
+	testkit.Poll(t, 10*time.Second, time.Millisecond, func() bool { return len(out.Bytes()) > 0 }, "program writes")
+	wrote := time.Now()
 	st := wait(t, p)
+	if took := time.Since(wrote); took > 1900*time.Millisecond {
+		t.Errorf("%v from the program's end to the end of its leftovers: the guardian did not kill them", took)
+	}
 	if diff := cmp.Diff(guardian.Status{ExitCode: 3}, st); diff != "" {
 		t.Error(diff)
 	}
@@ -249,14 +254,25 @@ func TestKill(t *testing.T) {
 	p.Signal(syscall.SIGHUP)
 }
 
-// A tree that keeps forking while it is killed.
+// A tree that keeps forking while it is killed, by the guardian or in its
+// place.
 func TestKillForking(t *testing.T) {
 	t.Parallel()
-	script := `f() { while :; do (setsid sh -c 'sleep 0.05; sleep 300' &) ; sleep 0.01; done; }; f & f & f & f & f`
-	p := start(t, guardian.Config{Argv: []string{"sh", "-c", script}})
-	testkit.Poll(t, 20*time.Second, 5*time.Millisecond, func() bool { return len(alive(p.RunID())) > 100 }, "100 processes")
-	p.Kill()
-	wait(t, p)
+	script := `f() { while :; do (setsid sh -c 'sleep 0.05; sleep 300' &) ; sleep 0.02; done; }; f & f & f & f`
+	for name, end := range map[string]func(*guardian.Process){
+		"by the guardian": func(p *guardian.Process) { p.Kill() },
+		"by the caller":   func(p *guardian.Process) { sign(t, p.GuardianPID(), unix.SIGKILL) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, guardian.Config{Argv: []string{"sh", "-c", script}})
+			testkit.Poll(t, 20*time.Second, 5*time.Millisecond, func() bool { return len(alive(p.RunID())) > 60 }, "60 processes")
+			end(p)
+			began := time.Now()
+			wait(t, p)
+			t.Logf("gone after %v", time.Since(began))
+		})
+	}
 }
 
 func TestTerminate(t *testing.T) {

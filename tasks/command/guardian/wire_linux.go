@@ -35,6 +35,7 @@ const (
 	frameStarted  = 'P' // a: the program's process id
 	frameFailed   = 'E' // a: errno, b: stage
 	frameExited   = 'X' // a: wait status of the program
+	frameKilling  = 'C' // a: reason; the order to kill, or the deadline, has been acted upon
 	frameGone     = 'G' // a: reason; nothing of the tree is left
 )
 

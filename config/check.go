@@ -1,0 +1,176 @@
+package config
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/solobeat/solobeat/internal/redisconn"
+	"github.com/solobeat/solobeat/scheduler"
+)
+
+const urlCure = "write for example redis://:password@host:6379/0; percent-escape / ? # @ in a password"
+
+// check checks what a single key's reader does not see.
+func (r *configReader) check() {
+	c := r.c
+	if !nameRE.MatchString(c.Namespace) && !r.d.bad[r.at["namespace"]] {
+		r.d.errorf(r.at["namespace"], "namespace", nameCure(c.Namespace), "%s is no namespace", shown(c.Namespace))
+	}
+	r.checkURLs()
+	r.checkQueues()
+	for _, p := range []struct{ path, value string }{
+		{"redis.global_keyprefix", c.Redis.GlobalKeyPrefix}, {"redis.results_keyprefix", c.Redis.ResultsKeyPrefix},
+	} {
+		if strings.ContainsFunc(p.value, func(c rune) bool { return c <= 0x20 || c == 0x7f }) {
+			r.d.errorf(r.at[p.path], p.path, "write for example myapp:", "%s has a blank or a control character", shown(p.value))
+		}
+	}
+	if name, host, ok := strings.Cut(c.Worker.Name, "@"); c.Worker.Name != "" && (!ok || name == "" || host == "" || strings.ContainsAny(c.Worker.Name, " \t\r\n")) {
+		r.d.errorf(r.at["worker.name"], "worker.name", "write name@host, or leave it out for solobeat@<host>", "%s is no node name", shown(c.Worker.Name))
+	}
+	r.checkListen()
+}
+
+func (r *configReader) checkURLs() {
+	c := r.c
+	good := map[string]bool{}
+	for _, u := range []struct{ path, url string }{
+		{"redis.url", c.Redis.URL}, {"redis.results_url", c.Redis.ResultsURL}, {"redis.locks_url", c.Redis.LocksURL},
+	} {
+		at := r.at[u.path]
+		if at == nil || r.d.bad[at] {
+			good[u.path] = at == nil
+			continue // the default, or wrong already
+		}
+		client, err := redisconn.Open(redisconn.Options{URL: u.url})
+		if err != nil {
+			r.d.errorf(at, u.path, urlCure, "%s: %v", redisconn.MaskURL(u.url), errors.Unwrap(err))
+			continue
+		}
+		_ = client.Close()
+		good[u.path] = true
+	}
+	if good["redis.url"] && good["redis.results_url"] && !redisconn.SameServer(c.Redis.URL, c.Redis.ResultsURL) {
+		r.d.errorf(r.at["redis.results_url"], "redis.results_url", "name a database of the server in redis.url, or leave it out",
+			"results must be on the broker's server, since one script commits both")
+	}
+}
+
+func (r *configReader) checkQueues() {
+	at := r.at["worker.queues"]
+	seen := map[string]bool{}
+	for i, q := range r.c.Worker.Queues {
+		n := at
+		if at != nil && i < len(at.Content) {
+			n = at.Content[i]
+		}
+		if n != nil && r.d.bad[n] {
+			continue
+		}
+		path := "worker.queues[" + strconv.Itoa(i) + "]"
+		if msg := queueProblem(q); msg != "" {
+			r.d.errorf(n, path, queueCure, "%s", msg)
+		} else if seen[q] {
+			r.d.errorf(n, path, "remove one", "the queue %s is listed twice", shown(q))
+		}
+		seen[q] = true
+	}
+}
+
+func (r *configReader) checkListen() {
+	const cure = "write host:port, such as 127.0.0.1:9464, or off"
+	listen, at := r.c.Metrics.Listen, r.at["metrics.listen"]
+	if listen == "off" || at == nil || r.d.bad[at] {
+		return
+	}
+	if _, err := strconv.ParseUint(listen, 10, 16); err == nil {
+		r.d.errorf(at, "metrics.listen", "write 127.0.0.1:"+listen+", or 0.0.0.0:"+listen+" for all addresses", "%s is a port without a host", listen)
+		return
+	}
+	_, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		r.d.errorf(at, "metrics.listen", cure, "%s is no address", shown(listen))
+		return
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		r.d.errorf(at, "metrics.listen", cure, "%s is no port", shown(port))
+	}
+}
+
+// queueSet are the worker's queues.
+func (c *Config) queueSet() map[string]bool {
+	queues := make(map[string]bool, len(c.Worker.Queues))
+	for _, q := range c.Worker.Queues {
+		queues[q] = true
+	}
+	return queues
+}
+
+// Together checks what only both files tell: a lock whose key is a queue would
+// take the queue's list for a lock. The error is a [Problems].
+func Together(c *Config, jobs []*scheduler.Job) error {
+	queues := c.queueSet()
+	for _, j := range jobs {
+		if j.Queue != "" {
+			queues[j.Queue] = true
+		}
+	}
+	var ps Problems
+	var file *yaml.Node // parsed once there is something to point at
+	for _, j := range jobs {
+		if j.Lock == nil || !queues[j.Lock.Key] {
+			continue
+		}
+		if file == nil {
+			file = readTree(c.Schedule.File)
+		}
+		p := Problem{File: c.Schedule.File, Path: "jobs." + j.Name + ".lock.key", Message: keyProblem(j.Lock.Key, queues), Cure: otherKey}
+		p.Line, p.Col = lockPlace(file, j.Name)
+		ps = append(ps, p.masked())
+	}
+	for _, t := range c.Tasks {
+		l := t.Config.Lock
+		if l == nil || !queues[l.Name] || c.queueSet()[l.Name] {
+			continue // the worker's own queues have been checked
+		}
+		ps = append(ps, Problem{
+			File: t.file, Line: t.line, Col: t.col, Path: "tasks." + t.Name + ".lock.key",
+			Message: keyProblem(l.Name, queues), Cure: otherKey,
+		}.masked())
+	}
+	ps.sort()
+	return ps.err()
+}
+
+// readTree reads a file again, for the places in it; a file that cannot be
+// read has none.
+func readTree(path string) *yaml.Node {
+	none := &yaml.Node{}
+	text, err := os.ReadFile(path) //nolint:gosec // the path is the operator's own
+	if err != nil {
+		return none
+	}
+	root, _, err := readYAML(text)
+	if err != nil || root == nil {
+		return none
+	}
+	return root
+}
+
+// lockPlace is where a job's lock key stands: in the job, or in defaults:.
+func lockPlace(root *yaml.Node, job string) (line, col int) {
+	entry := valueOf(valueOf(root, "jobs"), job)
+	for _, n := range []*yaml.Node{
+		valueOf(valueOf(entry, "lock"), "key"), valueOf(valueOf(valueOf(root, "defaults"), "lock"), "key"), entry,
+	} {
+		if n != nil {
+			return n.Line, n.Column
+		}
+	}
+	return 0, 0
+}

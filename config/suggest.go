@@ -1,0 +1,139 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// didYouMean is a cure for a word that is not among the known ones.
+func didYouMean(word string, known []string) string {
+	if near := nearest(word, known); near != "" {
+		return fmt.Sprintf("did you mean %s?", near)
+	}
+	if len(known) == 1 {
+		return fmt.Sprintf("write %s, or leave it out", known[0])
+	}
+	return "known here: " + strings.Join(known, ", ")
+}
+
+// nearest returns the candidate that differs from word by at most a quarter of
+// its letters and one, three at most; or "".
+func nearest(word string, candidates []string) string {
+	const longest = 100
+	if len(word) > longest {
+		return ""
+	}
+	word = strings.ToLower(strings.ReplaceAll(word, "-", "_"))
+	best, limit := "", min(3, 1+len(word)/4)+1
+	for _, c := range candidates {
+		if d := editDistance(word, strings.ToLower(c)); d < limit {
+			best, limit = c, d
+		}
+	}
+	return best
+}
+
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// otherWords are names that other tools and older files use, and ours.
+func otherWords(word string) string {
+	switch word {
+	case "schedule", "crontab", "cronspec":
+		return "cron"
+	case "interval", "period":
+		return "every"
+	case "tz", "zone", "timeZone":
+		return "timezone"
+	case "payload", "params", "parameters":
+		return "kwargs"
+	case "suspend", "disabled", "active":
+		return "enabled"
+	case "description", "comment", "tags":
+		return "labels"
+	case "max_retries", "maxRetries", "autoretry":
+		return "retries"
+	case "soft_time_limit", "time_limit", "activeDeadlineSeconds":
+		return "timeout"
+	case "startingDeadlineSeconds", "misfire_grace_time":
+		return "misfire.deadline"
+	case "concurrencyPolicy", "overlap":
+		return "lock.on_busy"
+	case "broker_url", "redis_url", "redbeat_redis_url", "broker":
+		return "redis.url"
+	case "result_backend", "results_url":
+		return "redis.results_url"
+	case "locks_url":
+		return "redis.locks_url"
+	case "global_keyprefix":
+		return "redis.global_keyprefix"
+	case "worker_concurrency", "concurrency":
+		return "worker.concurrency"
+	case "task_default_queue", "queues":
+		return "worker.queues"
+	case "result_expires", "task_result_expires":
+		return "results.expires"
+	case "beat_schedule", "schedule_file":
+		return "schedule.file"
+	}
+	return ""
+}
+
+// elsewhere says where a key belongs that is unknown in the block at path;
+// "" if it is known nowhere.
+func elsewhere(path, word string, known []string) string {
+	if to := otherWords(word); to != "" {
+		head, _, _ := strings.Cut(to, ".")
+		if slices.Contains(known, head) && !strings.HasSuffix(path, head) {
+			return "write " + to
+		}
+	}
+	for _, block := range known {
+		if slices.Contains(keysOf(block), word) {
+			return fmt.Sprintf("it belongs under %s:", block)
+		}
+	}
+	return ""
+}
+
+// keysOf lists the keys of the blocks that hold no other blocks.
+func keysOf(block string) []string {
+	switch block {
+	case "lock":
+		return []string{"key", "backend", "ttl", "renew", "expect", "max_hold", "on_busy", "fence_base"}
+	case "idempotency":
+		return []string{"store", "retention", "effect", "fingerprint"}
+	case "misfire":
+		return []string{"policy", "deadline"}
+	case "retries":
+		return []string{"max", "base", "max_delay"}
+	case "dst":
+		return []string{"gap", "fold"}
+	case "defaults":
+		return []string{
+			"timezone", "engine", "queue", "days", "jitter", "timeout", "expires", "priority", "retries",
+			"lock", "idempotency", "misfire", "dst", "owner", "runbook", "labels",
+		}
+	case "worker":
+		return []string{"queues", "concurrency", "grace", "poison_after"}
+	}
+	return nil
+}

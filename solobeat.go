@@ -1,0 +1,36 @@
+// Package solobeat makes a worker of one's own: the stock command with Go
+// handlers beside the commands of its configuration.
+//
+//	func main() {
+//		var reg tasks.Registry
+//		tasks.Register(&reg, "reports.hourly", hourly)
+//		solobeat.Main(&reg)
+//	}
+//
+// The program has all subcommands of solobeat: `./reports worker -c
+// solobeat.yaml` runs the handlers. Programs that only want the lock or the
+// record import lockguard or idempotency instead; they link nothing else.
+package solobeat
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/solobeat/solobeat/internal/cli"
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/command/guardian"
+)
+
+// Main runs the command that os.Args names, with handlers for `worker`, and
+// exits the process. It must be called first thing in main, since commands
+// start the program a second time as their guardian. It ends in order on
+// SIGINT and SIGTERM.
+func Main(handlers *tasks.Registry) {
+	guardian.RunIfChild() // does not return in a guardian process
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := cli.Main(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.LookupEnv, handlers)
+	stop()
+	os.Exit(code)
+}
