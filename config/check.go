@@ -49,7 +49,11 @@ func (r *configReader) checkURLs() {
 		}
 		client, err := redisconn.Open(redisconn.Options{URL: u.url})
 		if err != nil {
-			r.d.errorf(at, u.path, urlCure, "%s: %v", redisconn.MaskURL(u.url), errors.Unwrap(err))
+			path := u.path
+			if at == r.at[path+"_file"] {
+				path += "_file"
+			}
+			r.d.errorf(at, path, urlCure, "%s: %v", redisconn.MaskURL(u.url), errors.Unwrap(err))
 			continue
 		}
 		_ = client.Close()

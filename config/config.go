@@ -269,7 +269,7 @@ func (r *configReader) readURLFiles() {
 			r.d.errorf(at, path, "leave the URL alone in it", "%s has more than one line", *file)
 		default:
 			*into[key] = text
-			r.at[key] = at
+			r.at[key] = at // whose file the URL is
 		}
 	}
 }

@@ -138,8 +138,11 @@ func (d *decoder) unknownKey(k *yaml.Node, path string, known []string) {
 }
 
 func join(path, key string) string {
-	if path == "" {
+	switch {
+	case path == "":
 		return key
+	case key == "":
+		return path
 	}
 	return path + "." + key
 }

@@ -10,6 +10,7 @@ import (
 )
 
 var (
+	goRE    = regexp.MustCompile(`^(\d+(\.\d*)?(ns|us|µs|ms|s|m|h))+$`)
 	dayRE   = regexp.MustCompile(`^(\d{1,9}(?:\.\d{1,9})?)d(.*)$`)
 	wordyRE = regexp.MustCompile(`^(\d+)\s*([A-Za-z]+)$`)
 )
@@ -32,7 +33,11 @@ func ParseDuration(text string) (time.Duration, error) {
 	if m == nil || rest != "" {
 		var err error
 		signed := m != nil && strings.ContainsAny(rest[:1], "+-")
-		if d, err = time.ParseDuration(rest); err != nil || signed || bareNumber(rest) {
+		d, err = time.ParseDuration(rest)
+		switch {
+		case err != nil && goRE.MatchString(rest):
+			d = maxDuration + 1
+		case err != nil || signed || bareNumber(rest):
 			return 0, fmt.Errorf("%q is no duration", text)
 		}
 	}
@@ -52,14 +57,14 @@ func bareNumber(text string) bool {
 func durationCure(text string) string {
 	const general = "write for example 30s, 10m, 1h30m or 2d"
 	text = strings.TrimSpace(text)
+	if goRE.MatchString(text) || dayRE.MatchString(text) {
+		return general
+	}
 	if bareNumber(text) {
 		if n, err := strconv.ParseFloat(text, 64); err != nil || n <= 0 {
 			return general
 		}
 		return fmt.Sprintf("write the unit, for example %ss", text)
-	}
-	if trimmed, err := ParseDuration(text); err == nil && trimmed > 0 {
-		return fmt.Sprintf("write %s", text)
 	}
 	m := wordyRE.FindStringSubmatch(text)
 	if m == nil {

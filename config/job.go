@@ -17,8 +17,7 @@ import (
 // jobReader reads one job, or defaults: (shared).
 type jobReader struct {
 	places
-	job    *scheduler.Job
-	shared bool
+	job *scheduler.Job
 }
 
 func (j *jobReader) fields() map[string]field {
@@ -159,14 +158,24 @@ func (j *jobReader) template(v *yaml.Node, path string, kind render.Kind) *rende
 		err = t.CheckPure(".Tick", ".Job")
 	}
 	if err != nil {
-		j.d.errorf(v, path, "in jobs .Tick.UTC, .Tick.Local, .Tick.Prev, .Tick.Next and .Job are known", "bad template: %s", templateText(err))
+		msg, cure := templateText(err, "in jobs .Tick.UTC, .Tick.Local, .Tick.Prev, .Tick.Next and .Job are known")
+		j.d.errorf(v, path, cure, "%s", msg)
 		return nil
 	}
 	return t
 }
 
-// templateText is a template's error without the package's name.
-func templateText(err error) string { return strings.TrimPrefix(err.Error(), "render: ") }
+// templateText is a template's error in two parts; the cure is for errors that
+// have none of their own.
+func templateText(err error, cure string) (string, string) {
+	msg := "bad template: " + strings.TrimPrefix(err.Error(), "render: ")
+	for _, sep := range []string{"; use ", "; known are "} {
+		if what, known, ok := strings.Cut(msg, sep); ok {
+			return what, strings.TrimPrefix(sep, "; ") + known
+		}
+	}
+	return msg, cure
+}
 
 // misfire reads a policy's name, which replaces the whole block of defaults:,
 // or a block.
@@ -180,7 +189,12 @@ func (j *jobReader) misfire(k, v *yaml.Node, path string) {
 	}
 	j.block(v, "misfire.", path, map[string]field{
 		"policy":   oneOf(j.d, &m.Policy, scheduler.MisfireSkip, scheduler.MisfireOnce, scheduler.MisfireAll),
-		"deadline": j.d.duration(&m.Deadline, scheduler.MinDeadline),
+		"deadline": func(k, v *yaml.Node, path string) {
+			j.d.duration(&m.Deadline, scheduler.MinDeadline)(k, v, path)
+			if m.Deadline > scheduler.MaxDeadline {
+				j.d.errorf(v, path, "write at most 30d", "%s is too long", v.Value)
+			}
+		},
 	})
 }
 
@@ -236,9 +250,7 @@ func (j *jobReader) checkDefaults(specs *scheduler.SpecParser) {
 	spec.Cron = anyCron
 	j.parseSpec(specs, spec)
 	if l := j.job.Lock; l != nil {
-		if j.own["lock.ttl"] != nil && j.own["lock.renew"] != nil {
-			checkLock(&j.places, lockKeysOf(l), j.job.Timeout)
-		}
+		checkLock(&j.places, lockKeysOf(l), j.job.Timeout)
 		if l.Key != "" && !j.settled("lock.key") && !strings.Contains(l.Key, ".Job") {
 			j.warnf([]string{"lock.key"}, "put {{ .Job }} into it, or write it in the jobs that share a lock", "all jobs share this lock, and keep each other out")
 		}
@@ -266,7 +278,7 @@ func (j *jobReader) finish(specs *scheduler.SpecParser) {
 func (j *jobReader) checkTask() {
 	const cure = "name the task to run, such as reports.hourly: letters, digits and _.:/-"
 	switch name := j.job.Task; {
-	case j.own["task"] == nil:
+	case j.own["task"] == nil && !j.told["task"]:
 		j.errorf([]string{"task"}, cure, "the key is missing")
 	case !j.settled("task") && !tasks.ValidName(name):
 		j.errorf([]string{"task"}, cure, "%s is no task name", shown(name))

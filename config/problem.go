@@ -92,7 +92,10 @@ func (ps Problems) sort() {
 // that people recognise them, and any value may be a URL that was put in the
 // wrong place.
 func (p Problem) masked() Problem {
-	p.Path, p.Message, p.Cure = mask(p.Path), mask(p.Message), mask(p.Cure)
+	p.Path, p.Message = mask(p.Path), mask(p.Message)
+	if p.Cure != urlCure {
+		p.Cure = mask(p.Cure)
+	}
 	return p
 }
 

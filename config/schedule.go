@@ -82,9 +82,8 @@ type scheduleReader struct {
 
 func (r *scheduleReader) root(root *yaml.Node) {
 	var jobs, defaults *yaml.Node
-	version := 0
 	ok := r.d.mapping(root, "", map[string]field{
-		"version":  r.d.integer(&version, 1, 1),
+		"version":  r.version,
 		"defaults": func(_, v *yaml.Node, _ string) { defaults = v },
 		"jobs":     func(_, v *yaml.Node, _ string) { jobs = v },
 	})
@@ -111,10 +110,17 @@ func (r *scheduleReader) root(root *yaml.Node) {
 	r.checkKeys()
 }
 
+func (r *scheduleReader) version(_, v *yaml.Node, path string) {
+	if v.Kind != yaml.ScalarNode || v.ShortTag() != "!!int" || v.Value != "1" {
+		r.d.errorf(v, path, "write version: 1", "%s is not known", kindName(v))
+	}
+}
+
 // readDefaults reads defaults: once; each job begins with a copy of it, so that
 // a mistake in it is reported once and not per job.
 func (r *scheduleReader) readDefaults(v *yaml.Node) {
-	j := &jobReader{places: newPlaces(r.d, "defaults", v), job: newJob(), shared: true}
+	j := &jobReader{places: newPlaces(r.d, "defaults", v), job: newJob()}
+	j.shared = true
 	if !j.block(v, "", "defaults", j.fields()) {
 		return
 	}
@@ -137,12 +143,33 @@ func (r *scheduleReader) job(k, v *yaml.Node, path string) {
 		r.d.errorf(k, path, nameCure(k.Value), "%s is no job name", shown(k.Value))
 		j.told["name"] = true
 	}
-	if r.d.bad[v] || !j.block(v, "", path, j.fields()) {
+	fields := j.fields()
+	if r.d.bad[v] || !j.block(v, "", path, fields) {
 		return
 	}
+	j.guess(v, fields)
 	j.finish(r.specs)
 	r.jobs = append(r.jobs, j.job)
 	r.note(j)
+}
+
+// guess notes what keys with wrong names were meant to be, so that they are
+// not said to be missing too.
+func (j *jobReader) guess(v *yaml.Node, fields map[string]field) {
+	for i := 0; i+1 < len(v.Content); i += 2 {
+		word := v.Content[i].Value
+		if fields[word] != nil {
+			continue
+		}
+		key := otherWords(word)
+		if key == "" {
+			key = nearest(word, names(fields))
+		}
+		if key == "every" || key == "at" {
+			key = "cron"
+		}
+		j.told[key] = true
+	}
 }
 
 // nameCure suggests a name that is near to one that is refused.
@@ -191,10 +218,6 @@ func (r *scheduleReader) checkKeys() {
 	for _, j := range r.locked {
 		msg := keyProblem(j.job.Lock.Key, r.queues)
 		if msg == "" {
-			continue
-		}
-		if n := j.inherited["lock.key"]; n != nil && j.own["lock.key"] == nil && !r.d.bad[n] {
-			r.d.errorf(n, "defaults.lock.key", otherKey, "%s", msg)
 			continue
 		}
 		j.errorf([]string{"lock.key"}, otherKey, "%s", msg)

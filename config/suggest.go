@@ -106,7 +106,15 @@ func elsewhere(path, word string, known []string) string {
 			return "write " + to
 		}
 	}
+	if path == "defaults" && slices.Contains([]string{"task", "args", "kwargs", "cron", "every", "at", "enabled"}, word) {
+		return "write it in each job"
+	}
 	for _, block := range known {
+		if rest, ok := strings.CutPrefix(word, block+"_"); ok {
+			if near := nearest(rest, keysOf(block)); near != "" {
+				return fmt.Sprintf("did you mean %s, under %s:?", near, block)
+			}
+		}
 		if slices.Contains(keysOf(block), word) {
 			return fmt.Sprintf("it belongs under %s:", block)
 		}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,10 +75,10 @@ func (r *taskReader) read(v *yaml.Node) {
 		"idempotency": func(_, v *yaml.Node, _ string) { e.record = v },
 	})
 	cfg.AckEarly = e.ack == "early"
-	if e.lock != nil && !off(e.lock) && d.orOff(e.lock, r.path+".lock") {
+	if e.lock != nil && r.wantBlock(e.lock, "lock") {
 		r.lock(e.lock)
 	}
-	if e.record != nil && !off(e.record) && d.orOff(e.record, r.path+".idempotency") {
+	if e.record != nil && r.wantBlock(e.record, "idempotency") {
 		r.record(e.record)
 	}
 	switch {
@@ -90,6 +89,16 @@ func (r *taskReader) read(v *yaml.Node) {
 	case r.own["command"] == nil && r.own["dir"] != nil:
 		r.errorf([]string{"dir"}, "add command:, or remove it", "dir is about a command, and there is none")
 	}
+}
+
+// wantBlock refuses off: an entry without the block leaves a job's guard as it
+// is, and so would off.
+func (r *taskReader) wantBlock(v *yaml.Node, key string) bool {
+	if off(v) {
+		r.errorf([]string{key}, "remove it here, and write "+key+": off in the job", "an entry of tasks: cannot take away a job's guard")
+		return false
+	}
+	return r.d.wantMapping(v, r.path+"."+key)
 }
 
 func (r *taskReader) readArgv(e *entry, k, v *yaml.Node, path string) {
@@ -146,8 +155,15 @@ func (r *taskReader) command(e entry) {
 	if e.dir != "" {
 		cc.Dir = r.c.path(e.dir)
 	}
+	if strings.Contains(e.dir, "{{") {
+		r.errorf([]string{"dir"}, "write it out", "the working directory cannot be a template")
+	}
 	for _, fe := range command.FieldErrors(cc.Validate()) {
-		r.errorf([]string{fe.Field}, fe.Cure, "%s", fe.Msg)
+		msg, cure := fe.Msg, fe.Cure
+		if fe.Err != nil {
+			msg, cure = templateText(fe.Err, cure)
+		}
+		r.errorf([]string{fe.Field}, cure, "%s", msg)
 	}
 	r.task.Command = cc
 }
@@ -203,10 +219,10 @@ func (r *taskReader) template(key, text string, kind render.Kind) *render.Templa
 	if err == nil {
 		return t
 	}
-	cure := "in tasks .Params.<name> and .Task.Name are known"
-	if errors.Is(err, render.ErrImpure) && strings.Contains(text, ".Tick") {
+	msg, cure := templateText(err, "in tasks .Params.<name> and .Task.Name are known")
+	if strings.Contains(text, ".Tick") {
 		cure += "; give the tick as a kwarg of the job"
 	}
-	r.errorf([]string{key}, cure, "bad template: %s", templateText(err))
+	r.errorf([]string{key}, cure, "%s", msg)
 	return nil
 }

@@ -127,7 +127,7 @@ func TestI06_ConcurrentDeliveries(t *testing.T) {
 func TestI01_CrashedRun(t *testing.T) {
 	t.Parallel()
 	s := redisStore(t, testkit.Redis(t).Client(t))
-	lease := idempotency.WithLease(time.Second, 0)
+	lease := idempotency.WithLease(2*time.Second, 0)
 	dead := newWorker(t, s, lease)
 	key := idempotency.Key{Namespace: "payments.charge", Text: "pay-42"}
 	crashed, err := dead.g.Claim(t.Context(), key, lease)

@@ -151,9 +151,3 @@ func (t *tally) observer() idempotency.Observer {
 		Stale: func(_ idempotency.Labels, op idempotency.Operation) { locked(func() { t.stale[op]++ }) },
 	}
 }
-
-func (t *tally) get(f func() int) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return f()
-}

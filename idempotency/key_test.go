@@ -28,8 +28,13 @@ func TestHashTellsPartsApart(t *testing.T) {
 	t.Parallel()
 	seen := map[[32]byte]idempotency.Key{}
 	for _, k := range []idempotency.Key{
-		{Namespace: "a", Text: "b"}, {Namespace: "", Text: "ab"}, {Namespace: "ab", Text: ""},
-		{Namespace: "a", Text: `b","c`}, {Namespace: `a","b`, Text: "c"}, {Namespace: "a", Text: "b\x00"}, {Namespace: "a", Text: "<b>"},
+		{Namespace: "a", Text: "b"},
+		{Namespace: "", Text: "ab"},
+		{Namespace: "ab", Text: ""},
+		{Namespace: "a", Text: `b","c`},
+		{Namespace: `a","b`, Text: "c"},
+		{Namespace: "a", Text: "b\x00"},
+		{Namespace: "a", Text: "<b>"},
 		{Namespace: "a", Text: `\u003cb\u003e`},
 	} {
 		if other, taken := seen[k.Hash()]; taken {

@@ -35,7 +35,7 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Handl
 	if err != nil {
 		return nil, err
 	}
-	w := waiter{g: g, ctx: ctx, key: key, asked: time.Now(), backoff: firstBackoff}
+	w := waiter{g: g, key: key, asked: time.Now(), backoff: firstBackoff}
 	defer w.end()
 	var reason error // of the last try, told along when the context ends
 	for {
@@ -53,7 +53,7 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Handl
 		if left <= 0 {
 			return nil, err
 		}
-		if err := w.wait(left, err); err != nil {
+		if err := w.wait(ctx, left, err); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +66,6 @@ func worthWaiting(err error) bool {
 // waiter is one Acquire that waits.
 type waiter struct {
 	g       *Guard
-	ctx     context.Context
 	key     string
 	asked   time.Time
 	backoff time.Duration
@@ -81,13 +80,13 @@ func (w *waiter) end() {
 }
 
 // wait returns nil when it is time to try again.
-func (w *waiter) wait(left time.Duration, reason error) error {
+func (w *waiter) wait(ctx context.Context, left time.Duration, reason error) error {
 	var pause time.Duration
 	var freed <-chan struct{}
 	var busy *BusyError
 	if errors.As(reason, &busy) {
 		freed = w.g.freed(w.key)
-		if freed == nil && w.subscribe(left) {
+		if freed == nil && w.subscribe(ctx, left) {
 			return nil // it may have been released before we listened
 		}
 		pause = lookAgain
@@ -106,18 +105,18 @@ func (w *waiter) wait(left time.Duration, reason error) error {
 	case <-w.wake:
 	case <-w.g.closing:
 		return ErrClosed
-	case <-w.ctx.Done():
-		return fmt.Errorf("%w (%w)", ctxError(w.ctx, w.key), reason)
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%w)", ctxError(ctx, w.key), reason)
 	}
 	return nil
 }
 
 // subscribe reports whether it has just begun to listen.
-func (w *waiter) subscribe(left time.Duration) bool {
+func (w *waiter) subscribe(ctx context.Context, left time.Duration) bool {
 	if w.g.waker == nil || w.wake != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(w.ctx, min(left, lookAgain))
+	ctx, cancel := context.WithTimeout(ctx, min(left, lookAgain))
 	defer cancel()
 	wake, unwake, err := w.g.waker.Wake(ctx, w.key)
 	if err != nil {
@@ -191,8 +190,9 @@ func (g *Guard) attempt(ctx context.Context, key string, s settings) (*Handle, e
 func (g *Guard) ask(ctx context.Context, h *Handle) (Grant, error) {
 	validity := h.set.ttl - lease.Margin(h.set.ttl)
 	began := time.Now()
-	sendCtx, cancel := context.WithTimeout(h.entry.Context(), min(validity, attemptTimeout))
+	sendCtx, cancel := context.WithTimeout(ctx, min(validity, attemptTimeout))
 	defer cancel()
+	defer h.entry.AfterFunc(cancel)() // Close ends it too
 	a := Attempt{
 		Key: h.ref.Key, Token: h.ref.Token, TTL: h.set.ttl, MaxHold: h.set.maxHold,
 		TaskID: h.set.taskID, Instance: g.instance, FenceBase: h.set.fenceBase,

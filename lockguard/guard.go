@@ -99,7 +99,7 @@ func (g *Guard) Probe(ctx context.Context) (Caps, error) {
 // What fn returns goes first: nil stays nil even if the lock was lost meanwhile,
 // since the work is done; an error is joined with the cause of a loss.
 func (g *Guard) Do(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) (err error) {
-	h, err := g.Acquire(ctx, key, opts...)
+	held, h, err := g.hold(ctx, key, opts)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,16 @@ func (g *Guard) Do(ctx context.Context, key string, fn func(context.Context) err
 		_, relErr := h.Release(ctx)
 		err = joined(err, cause, relErr)
 	}()
-	return fn(h.Context())
+	return fn(held)
+}
+
+// hold is Acquire, with the context of the hold beside its handle.
+func (g *Guard) hold(ctx context.Context, key string, opts []Option) (context.Context, *Handle, error) {
+	h, err := g.Acquire(ctx, key, opts...)
+	if err != nil {
+		return ctx, nil, err
+	}
+	return h.Context(), h, nil
 }
 
 // joined adds to the error of a function what happened to its lock.

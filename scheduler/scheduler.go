@@ -76,7 +76,7 @@ type Observer struct {
 	// for good; nil err: it works again.
 	Quarantined func(schedule string, err error)
 	// StaleFor: for how long the job's claims were answered STALE; 0 when that
-	// ends. Reported once a second from 5 minutes on.
+	// ends. Reported every 10 s from 5 minutes on.
 	StaleFor func(schedule string, d time.Duration)
 	// Registered: the replica entered the registry (again).
 	Registered func()

@@ -32,6 +32,7 @@ func openLedger() (*ledger, error) {
 	if err != nil {
 		return nil, err
 	}
+	opt.ReadTimeout = time.Minute // the ledger may stand still with the server: that is not the run's failure
 	return &ledger{redis.NewClient(opt)}, nil
 }
 
@@ -105,6 +106,11 @@ func (l *ledger) register(reg *tasks.Registry) error {
 			return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}),
 		tasks.Register(reg, "tests.tick", l.tick),
+		tasks.Register(reg, "tests.when", func(context.Context, *tasks.Task) (float64, error) {
+			return float64(time.Now().UnixMicro()) / 1e6, nil
+		}),
+		tasks.Register(reg, "tests.carry", l.carry),
+		tasks.Register(reg, "tests.stall", l.stall),
 	)
 }
 
@@ -141,6 +147,14 @@ func (l *ledger) retry(ctx context.Context, in retryIn) (any, error) {
 		return nil, tasks.Retry(errors.New("not yet"), time.Duration(in.Countdown*float64(time.Second)), in.Times)
 	}
 	return in.Value, nil
+}
+
+// carry retries once and returns the headers that the second run finds.
+func (l *ledger) carry(_ context.Context, t *tasks.Task) (map[string]json.RawMessage, error) {
+	if t.Attempt == 1 {
+		return nil, tasks.Retry(errors.New("once more"), 100*time.Millisecond, 1)
+	}
+	return t.Headers, nil
 }
 
 // effect is a plain effect: one line per execution.
@@ -181,4 +195,33 @@ func (l *ledger) tick(ctx context.Context, in tickIn) (string, error) {
 	}
 	fence, _ := tasks.Fence(ctx)
 	return in.Tick, l.note("reports", fmt.Sprintf("%s %d %d", in.Tick, os.Getpid(), fence))
+}
+
+// stall is a run that is stopped in its middle: once it goes on it tells what
+// its guards say, and tries its fenced write.
+func (l *ledger) stall(ctx context.Context, in sleepIn) (string, error) {
+	list, who := "stall:"+in.ID, strconv.Itoa(os.Getpid())
+	fence, _ := tasks.Fence(ctx)
+	if err := l.note(list, fmt.Sprintf("%s start %d", who, fence)); err != nil {
+		return "", err
+	}
+	time.Sleep(time.Duration(in.Seconds * float64(time.Second)))
+	cause := "none"
+	select {
+	case <-ctx.Done():
+		cause = context.Cause(ctx).Error()
+	case <-time.After(500 * time.Millisecond): // a stopped process is told as soon as it is scheduled
+	}
+	check := "ok"
+	if h, ok := lockguard.FromContext(ctx); ok {
+		if err := h.Check(); err != nil {
+			check = err.Error()
+		}
+	}
+	write := "written"
+	if err := lockredis.SetFenced(context.WithoutCancel(ctx), l.client, "value:"+in.ID, who, lockguard.Fence(fence)); err != nil {
+		write = err.Error()
+	}
+	return who, errors.Join(
+		l.note(list, who+" cause "+cause), l.note(list, who+" check "+check), l.note(list, who+" write "+write))
 }

@@ -221,6 +221,12 @@ func TestLayout(t *testing.T) {
 	if enc := c.ObjectEncoding(t.Context(), record).Val(); enc != "listpack" {
 		t.Errorf("the record is stored as %s", enc)
 	}
+	if _, err := s.Forget(t.Context(), day, false, "why"); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.Exists(t.Context(), record+":r").Val(); n != 0 || c.Exists(t.Context(), record).Val() != 1 {
+		t.Error("a forgotten record keeps its result, or is gone")
+	}
 	// Another namespace, and another prefix, do not see it.
 	for _, o := range []idemredis.Options{{Namespace: "shop"}, {Prefix: "app1:"}, {Namespace: "sho*", Prefix: "app1:"}} {
 		other, err := idemredis.New(c, o)

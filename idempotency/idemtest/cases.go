@@ -15,7 +15,7 @@ import (
 // the record is kept long after the lease, so that the fence and the attempts
 // are not forgotten (powertools-lambda-python#1038).
 func testLeaseApart(s *suite) {
-	crashed := s.won(key("pay-42"), short, "t1")
+	crashed := s.won(key("pay-42"), soon, "t1")
 	_, rec := s.claim(key("pay-42"), options(long, "t1"), idempotency.Busy)
 	if kept := time.Until(rec.Expires); kept < 24*time.Hour {
 		s.Fatalf("kept for %v only", kept)
@@ -264,7 +264,8 @@ func testList(s *suite) {
 	if len(seen) != len(want) {
 		s.Fatalf("listed %d of %d", len(seen), len(want))
 	}
-	for range s.Store.List(s.ctx) {
+	for _, err := range s.Store.List(s.ctx) {
+		s.ok(err)
 		break // a reader that stops early
 	}
 	rec, err := s.Store.Get(s.ctx, key("k0003").Hash())

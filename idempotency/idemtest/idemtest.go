@@ -70,6 +70,7 @@ func Run(t *testing.T, setup func(t *testing.T) Harness) {
 const (
 	long  = time.Hour              // a lease that no test outlives
 	short = 150 * time.Millisecond // one that a test waits for
+	soon  = 2 * time.Second        // as short, for a test that must look before it is over
 )
 
 type suite struct {

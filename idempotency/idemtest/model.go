@@ -22,11 +22,11 @@ type model struct {
 	result  string
 }
 
-func (m *model) verdict(owner idempotency.Owner, print string) idempotency.Verdict {
+func (m *model) verdict(owner idempotency.Owner, fp string) idempotency.Verdict {
 	switch {
 	case m.state == 0:
 		return idempotency.Run
-	case print != "" && m.print != "" && print != m.print:
+	case fp != "" && m.print != "" && fp != m.print:
 		return idempotency.Mismatch
 	case m.state == idempotency.Completed:
 		return idempotency.Replay

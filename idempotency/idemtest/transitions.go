@@ -107,9 +107,9 @@ func testLostReply(s *suite) {
 }
 
 func testTakeover(s *suite) {
-	first := s.won(key("a"), short, "t1")
+	first := s.won(key("a"), soon, "t1")
 	_, rec := s.claim(key("a"), options(long, "t2"), idempotency.Busy)
-	if rec.LeaseLeft <= 0 || rec.LeaseLeft > short || rec.TaskID != "t1" || rec.Instance != "instance-of-t1" {
+	if rec.LeaseLeft <= 0 || rec.LeaseLeft > soon || rec.TaskID != "t1" || rec.Instance != "instance-of-t1" {
 		s.Fatalf("busy record %+v", rec)
 	}
 	s.leaseOver(key("a"))
@@ -222,12 +222,12 @@ func testResults(s *suite) {
 
 func testRelease(s *suite) {
 	c := s.won(key("a"), long, "t1")
-	s.ok(s.release(c, short))
+	s.ok(s.release(c, soon))
 	_, rec := s.claim(key("a"), options(long, "t2"), idempotency.Backoff)
-	if rec.State != idempotency.Released || rec.BackoffLeft <= 0 || rec.BackoffLeft > short || rec.ErrMsg != "boom" || rec.TaskID != "t1" {
+	if rec.State != idempotency.Released || rec.BackoffLeft <= 0 || rec.BackoffLeft > soon || rec.ErrMsg != "boom" || rec.TaskID != "t1" {
 		s.Fatalf("record %+v", rec)
 	}
-	s.ok(s.release(c, short))
+	s.ok(s.release(c, soon))
 	s.is(s.renew(c), idempotency.ErrStale)
 	s.is(s.complete(c, "1"), idempotency.ErrStale)
 	s.eventually("back-off passes", func() bool { return s.peek(key("a")).BackoffLeft == 0 })

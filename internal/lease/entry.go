@@ -46,6 +46,9 @@ func (e *Entry[T]) Item() T { return e.item }
 // the lease is lost, when MaxHold has passed, and by Remove.
 func (e *Entry[T]) Context() context.Context { return e.ctx }
 
+// AfterFunc arranges to call f when Context has ended, as context.AfterFunc does.
+func (e *Entry[T]) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(e.ctx, f) }
+
 // Sending notes the send time of a request that may grant the lease. Call it
 // right before each try; a try that is repeated must set the full TTL again.
 func (e *Entry[T]) Sending() {

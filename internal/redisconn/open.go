@@ -103,8 +103,8 @@ func badURL(raw string, err error) error {
 	switch {
 	case parseErr != nil && strings.Contains(parseErr.Error(), "invalid port"):
 		return errors.New("what stands behind the host is no port")
-	case parseErr != nil && strings.Contains(parseErr.Error(), "control character"):
-		return errors.New("it holds a blank or a control character")
+	case parseErr != nil && strings.Contains(parseErr.Error(), "character"):
+		return errors.New("it holds a blank, or a sign that must be percent-escaped")
 	case parseErr != nil || strings.Contains(raw, "@") && u.User == nil:
 		return errors.New("it is no URL")
 	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
@@ -114,7 +114,7 @@ func badURL(raw string, err error) error {
 	case strings.Contains(err.Error(), "socket path"):
 		return errors.New("it names no socket")
 	}
-	if name, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
+	if name, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok && strings.Contains(raw, name+"=") {
 		return fmt.Errorf("it has an unknown option (%s)", name)
 	}
 	return errors.New("one of its options cannot be read")

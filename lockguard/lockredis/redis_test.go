@@ -341,8 +341,18 @@ func TestFencedValues(t *testing.T) {
 		fence lockguard.Fence
 		ok    bool
 	}{
-		{9, true}, {9, true}, {10, true}, {9, false}, {100, true}, {99, false}, {20, false},
-		{1 << 53, true}, {1<<53 + 1, true}, {1 << 53, false}, {1<<63 + 5, true}, {1<<63 + 4, false},
+		{9, true},
+		{9, true},
+		{10, true},
+		{9, false},
+		{100, true},
+		{99, false},
+		{20, false},
+		{1 << 53, true},
+		{1<<53 + 1, true},
+		{1 << 53, false},
+		{1<<63 + 5, true},
+		{1<<63 + 4, false},
 	} {
 		err := SetFenced(ctx, c, "v", fmt.Sprint("by ", step.fence), step.fence)
 		if step.ok != (err == nil) || err != nil && !errors.Is(err, lockguard.ErrFenced) {

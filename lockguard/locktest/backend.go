@@ -32,14 +32,14 @@ func acquire(t testing.TB, b lockguard.Backend, a lockguard.Attempt) lockguard.G
 }
 
 // refused must lose to another holder.
-func refused(t testing.TB, b lockguard.Backend, a lockguard.Attempt) *lockguard.BusyError {
+func refused(t testing.TB, b lockguard.Backend, a lockguard.Attempt) lockguard.BusyError {
 	t.Helper()
 	_, err := b.TryAcquire(t.Context(), a)
 	var busy *lockguard.BusyError
 	if !errors.As(err, &busy) {
 		t.Fatalf("TryAcquire of a held lock: %v, want *BusyError", err)
 	}
-	return busy
+	return *busy
 }
 
 func release(t testing.TB, b lockguard.Backend, a lockguard.Attempt, want lockguard.Release) {
@@ -406,7 +406,10 @@ func (s *suite) list(t *testing.T, b lockguard.Backend) {
 		}
 	}
 	diff(t, "List", want, got)
-	for range lister.List(t.Context()) {
+	for _, err := range lister.List(t.Context()) {
+		if err != nil {
+			t.Errorf("List: %v", err)
+		}
 		break // must not go on
 	}
 }

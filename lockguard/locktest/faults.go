@@ -256,16 +256,17 @@ func longPause(t *testing.T, s *suite) {
 		return
 	}
 	g, told := newGuard(t, s.Backend(t))
+	const ttl = 3 * time.Second
 	key := s.key()
 	began := time.Now()
-	h, err := g.TryAcquire(t.Context(), key, lockguard.WithTTL(shortTTL))
+	h, err := g.TryAcquire(t.Context(), key, lockguard.WithTTL(ttl))
 	if err != nil {
 		t.Fatal(err)
 	}
 	resume := s.Pause(t)
 	<-h.Context().Done()
-	if d := time.Since(began); d > shortTTL {
-		t.Errorf("context ended %v after the grant, TTL %v", d, shortTTL)
+	if d := time.Since(began); d > ttl {
+		t.Errorf("context ended %v after the grant, TTL %v", d, ttl)
 	}
 	resume()
 	if _, lost, _ := told.get(); len(lost) > 1 {

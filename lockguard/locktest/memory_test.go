@@ -47,6 +47,7 @@ func (l *line) way(ctx context.Context, reply bool) error {
 	}
 	if swallow {
 		<-ctx.Done()
+		return ctx.Err()
 	}
 	select {
 	case <-ctx.Done():

@@ -130,6 +130,9 @@ func (e *Engine) recovered(tag string, value []byte, self *replica, takenAt, tak
 		return nil
 	}
 	raw, _, queue, err := wire.ParseUnacked(value)
+	if queue == "" { // nobody knows any more where it came from
+		queue = e.cfg.Queues[0]
+	}
 	src := e.keys.source(queue, t.step)
 	it := newItem(tag, self, src, raw, takenAt, taken)
 	if err != nil && it.err == nil {

@@ -96,8 +96,8 @@ func (e *Engine) settled(c *commit) {
 // dropped tells that a commit came too late: the message was taken over.
 func (e *Engine) dropped(c *commit) {
 	it := c.it
-	if c.lapse != "" || c.early {
-		return // nothing was to be told about it
+	if c.lapse != "" || c.early || c.out.Kind == tasks.Returned {
+		return // it had nothing to commit
 	}
 	e.log.Warn("late commit dropped: the message is no longer this replica's", "task", it.taskName(), "task_id", it.taskID(),
 		"queue", it.src.queue, "outcome", c.out.Kind.String(), "runtime", c.runtime.Round(time.Millisecond))

@@ -16,6 +16,9 @@ import (
 // reaches nobody.
 const waitPoll = time.Second
 
+// confirmTime bounds the wait for the confirmation of a subscription.
+const confirmTime = 2 * time.Second
+
 func readResult(ctx context.Context, rdb *redis.Client, key string) (*wire.Result, bool, error) {
 	data, err := rdb.Get(ctx, key).Bytes()
 	if errors.Is(err, redis.Nil) {
@@ -41,6 +44,9 @@ func waitResult(ctx context.Context, rdb *redis.Client, key string, timeout time
 	defer cancel()
 	sub := rdb.Subscribe(wait, key)
 	defer sub.Close()
+	// Until the server has confirmed it, a result could pass by unheard. An
+	// error is left to the reconnecting channel and the poll.
+	_, _ = sub.ReceiveTimeout(wait, confirmTime)
 	news := sub.Channel()
 	poll := time.NewTicker(waitPoll)
 	defer poll.Stop()

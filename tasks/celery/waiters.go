@@ -67,30 +67,36 @@ func (w *waiters) remember(id int64) {
 func (w *waiters) arm(i int) { w.arms[i] <- struct{}{} }
 
 func (w *waiters) wait(ctx context.Context, i int, list, inflight string, timeout time.Duration) {
-	for {
+	for failures := 0; ; {
 		select {
 		case <-w.arms[i]:
 		case <-ctx.Done():
 			return
 		}
-		for n := 0; ; {
-			err := w.client.BLMove(ctx, list, inflight, "RIGHT", "LEFT", timeout).Err()
-			if ctx.Err() != nil {
-				return
-			}
-			if errors.Is(err, redis.Nil) {
-				continue
-			}
-			if err != nil { // it may have moved something: look, but not in a hot loop
-				n++
-				pause(ctx, backoff(n))
-			}
-			break
+		err := w.block(ctx, list, inflight, timeout)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			failures = 0
+		} else { // it may have moved something: have a look, but not in a hot loop
+			failures++
+			pause(ctx, backoff(failures))
 		}
 		select {
 		case w.fired <- i:
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+// block returns when a message was moved, or on an error.
+func (w *waiters) block(ctx context.Context, list, inflight string, timeout time.Duration) error {
+	for {
+		err := w.client.BLMove(ctx, list, inflight, "RIGHT", "LEFT", timeout).Err()
+		if !errors.Is(err, redis.Nil) || ctx.Err() != nil {
+			return err
 		}
 	}
 }

@@ -32,15 +32,14 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%v: %s: %s: %s", ErrConfig, e.Field, e.Msg, e.Cure)
 }
 
-// Unwrap returns ErrConfig and the cause.
-func (e *FieldError) Unwrap() []error { return []error{ErrConfig, e.Err} }
+// Is makes the error match [ErrConfig].
+func (e *FieldError) Is(target error) bool { return target == ErrConfig }
+
+// Unwrap returns the cause.
+func (e *FieldError) Unwrap() error { return e.Err }
 
 // FieldErrors returns the mistakes in an error of [Config.Validate].
 func FieldErrors(err error) []*FieldError {
-	var one *FieldError
-	if e, ok := err.(*FieldError); ok { //nolint:errorlint // a joined error holds several
-		return []*FieldError{e}
-	}
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
 		var all []*FieldError
@@ -49,6 +48,7 @@ func FieldErrors(err error) []*FieldError {
 		}
 		return all
 	}
+	var one *FieldError
 	if errors.As(err, &one) {
 		return []*FieldError{one}
 	}
@@ -74,8 +74,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Validate returns all that is wrong with the configuration, each error
-// wrapping [ErrConfig] and naming its cure; nil if nothing is.
+// Validate returns all that is wrong with the configuration, joined: a
+// [*FieldError] each; nil if nothing is.
 func (c *Config) Validate() error {
 	_, err := compile(c)
 	return err

@@ -80,7 +80,7 @@ func (r *run) observed(next func() tasks.Outcome) tasks.Outcome {
 func (r *run) logOutcome(out tasks.Outcome) {
 	level := slog.LevelInfo
 	switch {
-	case out.Kind == tasks.Succeeded && out.Note == nil:
+	case out.Kind == tasks.Succeeded && out.Note == nil && !r.info.Takeover:
 		level = slog.LevelDebug
 	case out.Kind == tasks.Failed:
 		level = slog.LevelError

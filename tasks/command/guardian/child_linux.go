@@ -16,7 +16,9 @@ import (
 // started as one; otherwise it returns at once. Call it first thing in main.
 func RunIfChild() {
 	if len(os.Args) > 0 && os.Args[0] == childArg0 && os.Getenv(childEnv) != "" {
-		os.Exit(guard())
+		// Not os.Exit: its hooks have nothing to do here, and one of them
+		// sleeps for a second under the race detector.
+		syscall.Exit(guard())
 	}
 	hooked.Store(true)
 }

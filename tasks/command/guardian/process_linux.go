@@ -155,7 +155,7 @@ func (p *Process) launch(cfg Config, spec []byte) error {
 func guardianEnv(base []string) []string {
 	env := []string{childEnv + "=1"}
 	for _, kv := range base {
-		if strings.HasPrefix(kv, "LD_") || strings.HasPrefix(kv, "GODEBUG=") || strings.HasPrefix(kv, "GOCOVERDIR=") {
+		if strings.HasPrefix(kv, "LD_") || strings.HasPrefix(kv, "GODEBUG=") {
 			env = append(env, kv)
 		}
 	}

@@ -1,0 +1,838 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/solobeat/solobeat/internal/testkit"
+	"github.com/solobeat/solobeat/tasks/celery"
+)
+
+// session is a Python client beside Go workers: one of many slots and some of
+// one slot each. Its workers live in Tokyo, to which no time may yield.
+type session struct {
+	*stack
+	py     *client
+	worker *worker
+	stall  *stallMeter
+}
+
+func newSession(t *testing.T, version testkit.Celery) *session {
+	t.Helper()
+	s := newStack(t)
+	x := &session{stack: s, py: s.client(version, nil), stall: measureStalls(t)}
+	x.worker = s.worker("many", []string{"TZ=Asia/Tokyo", "SOLOBEAT_WORKER_QUEUES=celery,reports,mail", "SOLOBEAT_WORKER_CONCURRENCY=32"})
+	return x
+}
+
+// single starts a worker of one slot on a queue.
+func (x *session) single(queue string) *worker {
+	return x.stack.worker(queue, []string{"TZ=Asia/Tokyo", "SOLOBEAT_WORKER_QUEUES=" + queue, "SOLOBEAT_WORKER_CONCURRENCY=1"})
+}
+
+// A real Celery client calls tasks of Go workers.
+func TestPython(t *testing.T) {
+	t.Parallel()
+	everyCelery(t, func(t *testing.T, version testkit.Celery) {
+		x := newSession(t, version)
+		together(t,
+			subtest{"values", x.values},
+			subtest{"polling", x.polling},
+			subtest{"queues", x.queues},
+			subtest{"due times", x.dueTimes},
+			subtest{"expires", x.expires},
+			subtest{"W15 expiry in three forms", x.expiryForms},
+			subtest{"W18 expired while it waited for a slot", x.expiredInWaiting},
+			subtest{"W10 priorities", x.priorities},
+			subtest{"R11 retries", x.retries},
+			subtest{"R08 date_done", x.dateDone},
+			subtest{"headers", x.headers},
+			subtest{"R01 an exception the reader does not know", x.unknownException},
+			subtest{"R02 exceptions are raised", x.exceptions},
+			subtest{"unknown task", x.unknownTask},
+			subtest{"ignored result", x.ignoredResult},
+			subtest{"W12 pickle", x.pickle},
+			subtest{"W04 what is no task message", x.garbage},
+			subtest{"what is not built", x.notBuilt},
+			subtest{"compressed", x.compressed},
+			subtest{"events", x.events},
+		)
+		if t.Failed() {
+			return
+		}
+		x.idle(patience)
+		if !x.worker.Alive() {
+			t.Error("the worker has ended")
+		}
+	})
+}
+
+// Whatever JSON can hold comes back as it was sent: integers of any size,
+// floats to the last bit, all of unicode.
+func (x *session) values(t *testing.T) {
+	x.py.call(t, `
+		args = [2**70, -2**63, 2**53 + 1, 0.1, 1e300, 5e-324, 1.0, -0.0, "héllo ✓ 🎉 \u2028 \x00 \\ \"", "", None, True, False,
+			{"a": [1, {"b": 2**64}], "ключ": "значение"}, [], {}, [[[[]]]]]
+		kwargs = {"n": 2**100, "ü": [1.5, -7], "none": None, "nested": {"x": {"y": [2**65]}}}
+		got = send("tests.echo", args, kwargs).get(timeout=TIMEOUT)
+		assert repr(got["args"]) == repr(args), got["args"]
+		assert json.dumps(got["kwargs"], sort_keys=True) == json.dumps(kwargs, sort_keys=True), got["kwargs"]
+		assert send("tests.add", [2**62, 1]).get(timeout=TIMEOUT) == 2**62 + 1
+		assert send("tests.add", [2**62], {"y": -1}).get(timeout=TIMEOUT) == 2**62 - 1
+		assert send("tests.echo", ["x" * 500_000]).get(timeout=TIMEOUT)["args"] == ["x" * 500_000]
+		signature = app.signature("tests.add", args=(1, 2))
+		assert signature.delay().get(timeout=TIMEOUT) == 3
+		results = group(app.signature("tests.add", args=(n, n)) for n in range(10)).apply_async()
+		assert results.get(timeout=TIMEOUT) == [2 * n for n in range(10)]
+	`, nil, nil)
+}
+
+// A client that never subscribes sees the same.
+func (x *session) polling(t *testing.T) {
+	x.py.call(t, `
+		id = send("tests.add", kwargs={"x": 20, "y": 3}).id
+		r = AsyncResult(id, app=app)
+		until(r.ready, "the result")
+		assert (r.state, r.result, r.children, r.traceback) == ("SUCCESS", 23, [], None), (r.state, r.result, r.children, r.traceback)
+		id = send("tests.fail", ["", "no"]).id
+		r = AsyncResult(id, app=app)
+		until(r.ready, "the failure")
+		assert r.state == "FAILURE" and isinstance(r.result, Exception), r.result
+	`, nil, nil)
+}
+
+func (x *session) queues(t *testing.T) {
+	x.py.call(t, `
+		for queue in ["reports", "mail", "celery"]:
+			for priority in [None, 0, 4, 7, 9]:
+				assert send("tests.add", [1, 1], queue=queue, priority=priority).get(timeout=TIMEOUT) == 2
+		r = send("tests.add", [1, 1], queue="nobody's")
+		assert r.state == "PENDING"
+	`, nil, nil)
+	if n := x.broker.LLen(t.Context(), "nobody's").Val(); n != 1 {
+		t.Errorf("a queue that no worker serves holds %d messages, want 1", n)
+	}
+}
+
+// A task with an ETA or a countdown starts when it is due: not before, and at
+// most a second later.
+func (x *session) dueTimes(t *testing.T) {
+	var got []struct {
+		What       string
+		Due, Began float64
+	}
+	x.py.call(t, `
+		sent = []
+		for what, due, options in [
+			("eta in UTC", now(2), {}),
+			("eta at +08:00", now(2.3, 8), {}),
+			("eta at -03:30", now(2.6, -3.5), {}),
+			("eta of long ago", now(-1000), {}),
+		]:
+			sent.append((what, due, send("tests.when", eta=due)))
+		naive = now(2.9)
+		sent.append(("eta without offset", naive, send("tests.when", eta=naive.replace(tzinfo=None))))
+		sent.append(("countdown", now(1.5), send("tests.when", countdown=1.5)))
+		sent.append(("countdown and expires", now(1.7), send("tests.when", countdown=1.7, expires=600)))
+		sent.append(("countdown on a list of low priority", now(1.9), send("tests.when", countdown=1.9, priority=9, queue="mail")))
+		return [{"what": w, "due": max(d, now(-1)).timestamp(), "began": r.get(timeout=TIMEOUT)} for w, d, r in sent]
+	`, nil, &got)
+	if len(got) != 8 {
+		t.Fatalf("%d came back, want 8", len(got))
+	}
+	for _, g := range got {
+		if g.What == "eta of long ago" {
+			continue // it only has to run
+		}
+		if strings.HasPrefix(g.What, "countdown") {
+			g.Due -= 0.05 // the test's reading of the clock comes before the client's or after it
+		}
+		onTime(t, g.What, g.Due, g.Began, x.stall)
+	}
+}
+
+func (x *session) expires(t *testing.T) {
+	var got map[string]seen
+	x.py.call(t, `
+		sent = {
+			"past": send("tests.effect", ["expired past"], expires=-5),
+			"before its eta": send("tests.effect", ["expired before its eta"], countdown=1.2, expires=0.6),
+			"far": send("tests.effect", ["expires far"], expires=600),
+			"date": send("tests.effect", ["expires date"], expires=now(600, -5)),
+		}
+		return {k: outcome(r) for k, r in sent.items()}
+	`, nil, &got)
+	for name, g := range got {
+		ran := slices.Contains(x.list("effects"), "") || countPrefix(x.list("effects"), "expired "+name) > 0
+		switch name {
+		case "far", "date":
+			if g.State != "SUCCESS" {
+				t.Errorf("%s: %+v", name, g)
+			}
+		default:
+			if g.State != "REVOKED" || g.Raised != "TaskRevokedError" || !slices.Equal(g.Args, []any{"expired"}) || ran {
+				t.Errorf("%s: %+v, ran: %t", name, g, ran)
+			}
+		}
+	}
+}
+
+func countPrefix(lines []string, prefix string) int {
+	n := 0
+	for _, l := range lines {
+		if strings.HasPrefix(l, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// pushRaw puts a message on a list as another program might: the client's own
+// message, with some fields changed by Python code that finds it as m.
+const pushRaw = `
+	def push(change, name="tests.effect", args=(), queue="celery"):
+		id = str(uuid.uuid4())
+		m = {
+			"body": base64.b64encode(json.dumps([list(args), {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]).encode()).decode(),
+			"content-encoding": "utf-8", "content-type": "application/json",
+			"headers": {"lang": "py", "task": name, "id": id, "retries": 0, "eta": None, "expires": None},
+			"properties": {"correlation_id": id, "delivery_mode": 2, "priority": 0, "body_encoding": "base64",
+				"delivery_tag": str(uuid.uuid4()), "delivery_info": {"exchange": "", "routing_key": queue}},
+		}
+		change(m)
+		server(app.conf.broker_url).lpush(queue, json.dumps(m))
+		return AsyncResult(id, app=app)
+	import base64
+`
+
+// A time without an offset is UTC, whatever the zones of the machines; the
+// sender is warned. With an offset it is what it says.
+func (x *session) expiryForms(t *testing.T) {
+	var got map[string]seen
+	x.py.call(t, pushRaw+`
+		def expiring(text):
+			return push(lambda m: m["headers"].update(expires=text), args=["W15 " + text])
+		naive = "%Y-%m-%dT%H:%M:%S.%f"
+		sent = {
+			"naive": expiring(now(20).strftime(naive)),
+			"naive, past": expiring(now(-5).strftime(naive)),
+			"Z": expiring(now(20).strftime(naive) + "Z"),
+			"+09:00": expiring(now(20, 9).isoformat()),
+			"+09:00, past": expiring(now(-5, 9).isoformat()),
+			"-07:00": expiring(now(20, -7).isoformat()),
+		}
+		return {k: outcome(r) for k, r in sent.items()}
+	`, nil, &got)
+	for name, g := range got {
+		want := "SUCCESS"
+		if strings.HasSuffix(name, "past") {
+			want = "REVOKED"
+		}
+		if g.State != want {
+			t.Errorf("%s: %s, want %s", name, g.State, want)
+		}
+	}
+	if !strings.Contains(x.worker.Stderr(), "without an offset is read as UTC") {
+		t.Error("the worker did not warn of a time without an offset")
+	}
+}
+
+// Expiry is looked at again right before the start.
+func (x *session) expiredInWaiting(t *testing.T) {
+	x.single("slow")
+	var got struct{ Long, Expired, After seen }
+	x.py.call(t, `
+		long = send("tests.sleep", ["W18", 2.5], queue="slow")
+		until(lambda: ledger.llen("sleep:W18"), "the long task to start")
+		expired = send("tests.effect", ["W18"], queue="slow", expires=1)
+		after = send("tests.effect", ["W18 after"], queue="slow", expires=600)
+		return {"long": outcome(long), "expired": outcome(expired), "after": outcome(after)}
+	`, nil, &got)
+	if got.Long.State != "SUCCESS" || got.After.State != "SUCCESS" {
+		t.Errorf("the neighbours: %+v, %+v", got.Long, got.After)
+	}
+	if got.Expired.State != "REVOKED" || slices.Contains(x.effects(), "W18 ") {
+		t.Errorf("state %s, effects %q", got.Expired.State, x.effects())
+	}
+	if n := countPrefix(x.list("effects"), "W18 "); n != 1 {
+		t.Errorf("%d effects, want that of the last task only", n)
+	}
+}
+
+// The smaller number goes first, in four lists of kombu's names, first in
+// first out within a list.
+func (x *session) priorities(t *testing.T) {
+	x.single("prio")
+	a := x.py.start(t, `
+		busy = send("tests.sleep", ["W10", arg], queue="prio")
+		until(lambda: ledger.llen("sleep:W10"), "the slot to be busy")
+		options = {"queue": "prio"}
+		sent = [send("tests.effect", ["prio%d" % p], priority=p, **options) for p in (9, 50, 5, 3, 0)]
+		sent.append(send("tests.effect", ["prio-none"], **options))
+		lists = [server(app.conf.broker_url).llen("prio" + step) for step in ("", "\x06\x163", "\x06\x166", "\x06\x169")]
+		still = ledger.llen("sleep:W10") == 1
+		for r in sent:
+			r.get(timeout=TIMEOUT)
+		return {"lists": lists, "still": still}
+	`, 3)
+	var got struct {
+		Lists []int
+		Still bool
+	}
+	a.into(t, &got)
+	if !got.Still {
+		t.Fatal("the slot was free again before the six were sent: the machine is too slow for this test")
+	}
+	if d := cmp.Diff([]int{2, 2, 0, 2}, got.Lists); d != "" {
+		t.Errorf("lengths of the four lists (-want +got):\n%s", d)
+	}
+	var order []string
+	for _, id := range x.effects() {
+		if strings.HasPrefix(id, "prio") {
+			order = append(order, id)
+		}
+	}
+	if d := cmp.Diff([]string{"prio0", "prio-none", "prio5", "prio3", "prio9", "prio50"}, order); d != "" {
+		t.Errorf("order of service (-want +got):\n%s", d)
+	}
+}
+
+// A task that retries twice: RETRY, RETRY, SUCCESS under one id, the header
+// retries counting 0, 1, 2.
+func (x *session) retries(t *testing.T) {
+	var got struct {
+		States  []string
+		Dates   []*string
+		Headers []int
+		Result  seen
+		Final   int
+	}
+	x.py.call(t, `
+		id = str(uuid.uuid4())
+		broker = server(app.conf.broker_url)
+		channel = broker.pubsub()
+		channel.subscribe("celery-task-meta-" + id)
+		until(lambda: (channel.get_message() or {}).get("type") == "subscribe", "the subscription")
+		r = send("tests.retry", [2, 0.7, "done"], task_id=id, headers={"tenant": "blue"})
+		states, dates, headers = [], [], {0}
+		def look():
+			message = channel.get_message()
+			if message:
+				m = json.loads(message["data"])
+				states.append(m["status"])
+				dates.append(m["date_done"])
+				assert m["task_id"] == id
+			for entry in broker.hvals("unacked"):
+				h = json.loads(entry)[0]["headers"]
+				if h["id"] == id:
+					assert h["tenant"] == "blue", h
+					headers.add(h["retries"])
+			return states and states[-1] in ("SUCCESS", "FAILURE")
+		until(look, "the end")
+		time.sleep(0.3)
+		more = channel.get_message()
+		return {"states": states, "dates": dates, "headers": sorted(headers), "result": outcome(r), "final": 1 + (more is not None)}
+	`, nil, &got)
+	if d := cmp.Diff([]string{"RETRY", "RETRY", "SUCCESS"}, got.States); d != "" {
+		t.Errorf("states (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]int{0, 1, 2}, got.Headers); d != "" {
+		t.Errorf("header retries (-want +got):\n%s", d)
+	}
+	if string(got.Result.Value) != `"done"` || got.Final != 1 {
+		t.Errorf("result %s, %d final results", got.Result.Value, got.Final)
+	}
+	for i, d := range got.Dates {
+		if ready := got.States[i] == "SUCCESS"; (d != nil) != ready {
+			t.Errorf("date_done of the state %s is %v", got.States[i], d)
+		}
+	}
+}
+
+// date_done is ISO text in UTC for ready states, null for others.
+func (x *session) dateDone(t *testing.T) {
+	var got struct {
+		Parsed          []float64
+		OK, Failed, Ret string
+	}
+	x.py.call(t, `
+		ok, failed = send("tests.add", [1, 1]), send("tests.fail", ["", "no"])
+		retried = send("tests.retry", [1, 3, 0])
+		outcome(ok), outcome(failed)
+		until(lambda: retried.state == "RETRY", "the retry")
+		parsed = []
+		for r in (ok, failed):
+			assert isinstance(r.date_done, datetime.datetime), r.date_done
+			d = r.date_done if r.date_done.tzinfo else r.date_done.replace(tzinfo=UTC)
+			parsed.append(d.timestamp())
+		assert retried.date_done is None, retried.date_done
+		return {"parsed": parsed, "ok": ok.id, "failed": failed.id, "ret": retried.id}
+	`, nil, &got)
+	for i, id := range []string{got.OK, got.Failed} {
+		m := x.meta(t, id)
+		if m.DateDone == nil {
+			t.Fatalf("%s: no date_done", m.Status)
+		}
+		at, err := time.Parse(time.RFC3339Nano, *m.DateDone)
+		if _, offset := at.Zone(); err != nil || offset != 0 {
+			t.Errorf("%s: date_done %q is not UTC (%v)", m.Status, *m.DateDone, err)
+		}
+		if d := time.Since(at); d < 0 || d > 2*patience {
+			t.Errorf("%s: done %s ago", m.Status, d)
+		}
+		if d := float64(at.UnixMicro())/1e6 - got.Parsed[i]; d < -0.001 || d > 0.001 {
+			t.Errorf("%s: Python read %q as %f", m.Status, *m.DateDone, got.Parsed[i])
+		}
+	}
+}
+
+// Headers of the application reach the handler, also in its second run.
+func (x *session) headers(t *testing.T) {
+	x.py.call(t, `
+		mine = {"traceparent": "00-abc-def-01", "tenant": {"n": 2**60, "name": "ü"}, "flag": None}
+		def kept(got):
+			return {k: v for k, v in got.items() if k in mine}
+		for task in ("tests.headers", "tests.carry"):
+			got = send(task, headers=mine).get(timeout=TIMEOUT)
+			assert kept(got) == mine, (task, got)
+			assert not any(k.startswith("solobeat-") for k in got), got
+	`, nil, nil)
+}
+
+// A class that the reader does not have is made up, with its arguments.
+func (x *session) unknownException(t *testing.T) {
+	var got seen
+	x.py.call(t, `return outcome(send("tests.fail", kwargs={"type": "PaymentDeclined", "message": "card 42: ü"}))`, nil, &got)
+	if got.Raised != "PaymentDeclined" || !slices.Equal(got.Args, []any{"card 42: ü"}) || got.State != "FAILURE" {
+		t.Errorf("raised %+v", got)
+	}
+	var exception map[string]json.RawMessage
+	if err := json.Unmarshal(x.meta(t, got.ID).Result, &exception); err != nil {
+		t.Fatal(err)
+	}
+	keys := make([]string, 0, 3)
+	for k := range exception {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	if d := cmp.Diff([]string{"exc_message", "exc_module", "exc_type"}, keys); d != "" {
+		t.Errorf("keys of the exception (-want +got):\n%s", d)
+	}
+}
+
+// Failures of all kinds raise a real exception, and their traceback is text.
+func (x *session) exceptions(t *testing.T) {
+	var got map[string]seen
+	x.py.call(t, `
+		sent = {
+			"plain error": send("tests.fail", kwargs={"message": "disk full"}),
+			"builtin": send("tests.fail", kwargs={"type": "ValueError", "message": "bad"}),
+			"panic": send("tests.panic", ["p"]),
+			"arguments": send("tests.add", ["one", "two"]),
+			"too many arguments": send("tests.add", [1, 2, 3]),
+			"retries used up": send("tests.retry", [1000, 0.01, None]) if False else send("tests.fail", kwargs={"message": ""}),
+		}
+		return {k: outcome(r) for k, r in sent.items()}
+	`, nil, &got)
+	for name, g := range got {
+		if g.Raised == "" || g.State != "FAILURE" || strings.Contains(g.Raised, "SecurityError") || g.Raised == "TypeError" && name != "too many arguments" && name != "arguments" {
+			t.Errorf("%s: %+v", name, g)
+		}
+		var raw struct{ Traceback json.RawMessage }
+		text, err := x.broker.Get(t.Context(), "celery-task-meta-"+g.ID).Bytes()
+		if err == nil {
+			err = json.Unmarshal(text, &raw)
+		}
+		if tb := string(raw.Traceback); err != nil || tb != "null" && !strings.HasPrefix(tb, `"`) {
+			t.Errorf("%s: the traceback is %s (%v)", name, tb, err)
+		}
+	}
+	if g := got["plain error"]; len(g.Args) != 1 || g.Args[0] != "disk full" {
+		t.Errorf("plain error: arguments %v", g.Args)
+	}
+	if g := got["panic"]; g.Traceback == nil || !strings.Contains(*g.Traceback, "testworker/main.go") {
+		t.Errorf("panic: no stack in the traceback: %+v", g)
+	}
+}
+
+func (x *session) unknownTask(t *testing.T) {
+	var got struct{ Unknown, Next seen }
+	x.py.call(t, `
+		unknown, after = send("tests.nobody", [1]), send("tests.add", [1, 2])
+		return {"unknown": outcome(unknown), "next": outcome(after)}
+	`, nil, &got)
+	if g := got.Unknown; g.State != "FAILURE" || g.Raised != "NotRegistered" || !slices.Equal(g.Args, []any{"tests.nobody"}) {
+		t.Errorf("the unknown task: %+v", g)
+	}
+	if got.Next.State != "SUCCESS" {
+		t.Errorf("the next task: %+v", got.Next)
+	}
+	if d := x.deadOf(t, got.Unknown.ID); d.Reason != "NotRegistered" || d.Task != "tests.nobody" || d.Queue != "celery" {
+		t.Errorf("dead letter %+v", d)
+	}
+}
+
+func (x *session) ignoredResult(t *testing.T) {
+	var id string
+	x.py.call(t, `
+		id = send("tests.effect", ["ignored"], ignore_result=True).id
+		until(lambda: any(e.startswith("ignored ") for e in ledger.lrange("effects", 0, -1)), "the effect")
+		return id
+	`, nil, &id)
+	testkit.Poll(t, patience, 10*time.Millisecond, func() bool { // acked, so nothing more will be written
+		for _, v := range x.broker.HVals(t.Context(), "unacked").Val() {
+			if strings.Contains(v, id) {
+				return false
+			}
+		}
+		return true
+	}, "the ignored task is acked")
+	if n := x.broker.Exists(t.Context(), "celery-task-meta-"+id).Val(); n != 0 {
+		t.Error("a result was stored though it was to be ignored")
+	}
+}
+
+// A pickle is never decoded; it fails, is kept, and stops nothing.
+func (x *session) pickle(t *testing.T) {
+	var got struct{ Pickled, Next seen }
+	x.py.call(t, `
+		pickled, after = send("tests.add", [1, 2], serializer="pickle"), send("tests.add", [1, 2])
+		return {"pickled": outcome(pickled), "next": outcome(after)}
+	`, nil, &got)
+	if g := got.Pickled; g.State != "FAILURE" || g.Raised != "ContentDisallowed" {
+		t.Errorf("the pickle: %+v", g)
+	}
+	if got.Next.State != "SUCCESS" {
+		t.Errorf("the next task: %+v", got.Next)
+	}
+	if d := x.deadOf(t, got.Pickled.ID); d.Reason != "ContentDisallowed" {
+		t.Errorf("dead letter %+v", d)
+	}
+}
+
+// What is no task message becomes a dead letter, with its bytes; the tasks
+// before and behind it run.
+func (x *session) garbage(t *testing.T) {
+	x.stack.worker("garbage", []string{"SOLOBEAT_WORKER_QUEUES=garbage", "SOLOBEAT_WORKER_CONCURRENCY=1"})
+	var valid int
+	x.py.call(t, pushRaw+`
+		broker = server(app.conf.broker_url)
+		def body(text):
+			return lambda m: m.update(body=base64.b64encode(text.encode()).decode())
+		def foreign(m):
+			m["headers"] = {}
+			body('{"x":1}')(m)
+		valid = [send("tests.add", [1, 1], queue="garbage")]
+		for change in (foreign, body("notjson"), body("[[], {}]"), lambda m: m["properties"].pop("delivery_tag"), lambda m: m["headers"].pop("id")):
+			push(change, queue="garbage")
+			valid.append(send("tests.add", [1, 1], queue="garbage"))
+		for text in ("hello", "", "[]", "null", "{", "\u2028"):
+			broker.lpush("garbage", text)
+			valid.append(send("tests.add", [1, 1], queue="garbage"))
+		return [r.get(timeout=TIMEOUT) for r in valid].count(2)
+	`, nil, &valid)
+	if valid != 12 {
+		t.Errorf("%d valid tasks ran, want 12", valid)
+	}
+	testkit.Poll(t, patience, 20*time.Millisecond, func() bool {
+		return x.broker.LLen(t.Context(), "garbage").Val() == 0 && x.broker.XLen(t.Context(), "solobeat:default:dead:garbage").Val() >= 11
+	}, "eleven dead letters")
+	dead := 0
+	for _, d := range x.deadLetters(t) {
+		if d.Queue != "garbage" {
+			continue
+		}
+		dead++
+		if d.Reason == "" {
+			t.Errorf("a dead letter without a reason: %+v", d)
+		}
+	}
+	if dead != 11 {
+		t.Errorf("%d dead letters, want 11", dead)
+	}
+}
+
+// What a message asks for and is not built here fails by name.
+func (x *session) notBuilt(t *testing.T) {
+	var got map[string]seen
+	x.py.call(t, `
+		add = lambda *args: app.signature("tests.add", args=args)
+		def first(r):
+			while r.parent is not None:
+				r = r.parent
+			return r
+		sent = {
+			"callbacks": send("tests.add", [1, 1], link=add(1)),
+			"errbacks": send("tests.add", [1, 1], link_error=add(1)),
+			"chain": first(chain(add(1, 1), add(2)).apply_async()),
+			"chord": chord([add(1, 1)])(app.signature("tests.echo")).parent.results[0],
+			"timelimit": send("tests.add", [1, 1], time_limit=30),
+			"timelimit ": send("tests.add", [1, 1], soft_time_limit=30),
+			"bzip2": send("tests.add", [1, 1], compression="bzip2"),
+		}
+		if arg:
+			sent["__type__"] = send("tests.echo", [now()])
+		return {k: outcome(r) for k, r in sent.items()}
+	`, strings.HasSuffix(x.py.list, string(testkit.Celery57)), &got)
+	for field, g := range got {
+		field = strings.TrimSpace(field)
+		var text string
+		if len(g.Args) > 0 {
+			text, _ = g.Args[0].(string)
+		}
+		if g.State != "FAILURE" || !strings.Contains(text, field) {
+			t.Errorf("%s: %+v", field, g)
+		}
+		if d := x.deadOf(t, g.ID); !strings.Contains(d.Detail, field) {
+			t.Errorf("%s: dead letter %+v", field, d)
+		}
+	}
+}
+
+func (x *session) compressed(t *testing.T) {
+	x.py.call(t, `
+		text = "ü" * 200_000
+		got = send("tests.echo", [text, 2**70], compression="zlib").get(timeout=TIMEOUT)
+		assert got["args"] == [text, 2**70]
+	`, nil, nil)
+}
+
+// Celery's own event receiver sees the worker come, live and go.
+func (x *session) events(t *testing.T) {
+	a := x.py.start(t, `
+		state, seen, alive = app.events.State(), [], []
+		def on(event):
+			state.event(event)
+			if event["hostname"] != "events@e2e":
+				return
+			seen.append(event)
+			alive.append(state.workers["events@e2e"].alive)
+			if len(seen) == 4:
+				ledger.set("events", "enough")
+			if event["type"] == "worker-offline":
+				receiver.should_stop = True
+		with app.connection_for_read() as connection:
+			receiver = app.events.Receiver(connection, handlers={"*": on})
+			with receiver.consumer_context(wakeup=True):
+				ledger.set("events", "listening")
+				for _ in receiver.consume(limit=None, timeout=TIMEOUT, wakeup=False):
+					pass
+		return {"events": seen, "alive": alive}
+	`, nil)
+	waitFor := func(word string) {
+		t.Helper()
+		testkit.Poll(t, patience, 10*time.Millisecond, func() bool { return x.ledger.Get(t.Context(), "events").Val() == word }, "the receiver is %s", word)
+	}
+	waitFor("listening")
+	w := x.stack.worker("events", []string{"SOLOBEAT_WORKER_QUEUES=events"})
+	waitFor("enough")
+	w.Signal(syscallTerm)
+	if code := w.Wait(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	var got struct {
+		Events []map[string]any
+		Alive  []bool
+	}
+	a.into(t, &got)
+	for i, e := range got.Events {
+		for _, field := range []string{
+			"type", "hostname", "timestamp", "pid", "clock", "utcoffset", "freq", "active", "processed", "loadavg", "sw_ident", "sw_ver", "sw_sys",
+		} {
+			if v, ok := e[field]; !ok || v == nil {
+				t.Errorf("event %d (%v) has no %s", i, e["type"], field)
+			}
+		}
+		want := "worker-heartbeat"
+		switch i {
+		case 0:
+			want = "worker-online"
+		case len(got.Events) - 1:
+			want = "worker-offline"
+		}
+		if e["type"] != want {
+			t.Errorf("event %d is %v, want %s", i, e["type"], want)
+		}
+		if e["pid"] != float64(w.Pid) {
+			t.Errorf("event %d: pid %v, want %d", i, e["pid"], w.Pid)
+		}
+		if alive := i < len(got.Events)-1; got.Alive[i] != alive {
+			t.Errorf("event %d (%v): the node counts as alive: %t", i, e["type"], got.Alive[i])
+		}
+	}
+}
+
+// Ten thousand messages, while one client subscribes and another polls.
+func TestPythonThousands(t *testing.T) {
+	t.Parallel()
+	everyCelery(t, func(t *testing.T, version testkit.Celery) {
+		s := newStack(t)
+		py := s.client(version, nil)
+		s.worker("w1", []string{"SOLOBEAT_WORKER_CONCURRENCY=50"})
+		s.worker("w2", []string{"SOLOBEAT_WORKER_CONCURRENCY=50"})
+		const half = 5000
+		subscribed := py.start(t, `
+			with app.producer_or_acquire() as producer:
+				results = [send("tests.add", [n, 2**60], producer=producer) for n in range(arg)]
+			return ResultSet(results, app=app).join_native(timeout=TIMEOUT) == [n + 2**60 for n in range(arg)]
+		`, half)
+		polled := py.start(t, `
+			with app.producer_or_acquire() as producer:
+				results = [send("tests.add", [n, -2**60], producer=producer) for n in range(arg)]
+			broker = server(app.conf.result_backend)
+			values, deadline = {}, time.monotonic() + TIMEOUT
+			while len(values) < arg and time.monotonic() < deadline:
+				left = [r.id for r in results if r.id not in values]
+				for i in range(0, len(left), 500):
+					for id, text in zip(left[i:i + 500], broker.mget("celery-task-meta-" + id for id in left[i:i + 500])):
+						if text is not None:
+							values[id] = json.loads(text)
+			states = {m["status"] for m in values.values()}
+			return states == {"SUCCESS"} and [values[r.id]["result"] for r in results] == [n - 2**60 for n in range(arg)]
+		`, half)
+		for what, a := range map[string]*answer{"subscribed": subscribed, "polled": polled} {
+			var right bool
+			if a.into(t, &right); !right {
+				t.Errorf("not all that was %s is right", what)
+			}
+		}
+		s.idle(patience)
+		n := 0
+		for _, text := range results(t, s) {
+			if strings.Contains(text, `"status": "SUCCESS"`) {
+				n++
+			}
+		}
+		if n != 2*half {
+			t.Errorf("%d results are SUCCESS, want %d", n, 2*half)
+		}
+	})
+}
+
+// results are all results of database 0.
+func results(t *testing.T, s *stack) []string {
+	t.Helper()
+	keys, err := s.broker.Keys(t.Context(), "celery-task-meta-*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for chunk := range slices.Chunk(keys, 1000) {
+		for _, v := range s.broker.MGet(t.Context(), chunk...).Val() {
+			text, _ := v.(string)
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// Twenty waiters lose their subscriptions: all of them return, and what was
+// published is what is stored.
+func TestR04_SubscriptionsAreCut(t *testing.T) {
+	t.Parallel()
+	everyCelery(t, func(t *testing.T, version testkit.Celery) {
+		const waiters = 20
+		s := newStack(t)
+		py := s.client(version, nil)
+		s.worker("w", []string{"SOLOBEAT_WORKER_CONCURRENCY=" + strconv.Itoa(waiters)})
+		witness := s.broker.PSubscribe(t.Context(), "celery-task-meta-*")
+		defer witness.Close()
+		published := witness.Channel()
+		a := py.start(t, `
+			got, lock = [], threading.Lock()
+			def wait(n):
+				result = send("tests.sleep", ["R04 %d" % n, 3])
+				began = time.monotonic()
+				value = outcome(result)
+				with lock:
+					got.append({"id": result.id, "state": value["state"], "raised": value.get("raised", ""), "took": time.monotonic() - began})
+			threads = [threading.Thread(target=wait, args=(n,)) for n in range(arg)]
+			for t in threads:
+				t.start()
+			for t in threads:
+				t.join()
+			return got
+		`, waiters)
+		testkit.Poll(t, patience, 20*time.Millisecond, func() bool {
+			started, _ := s.ledger.Keys(t.Context(), "sleep:R04*").Result()
+			channels, _ := s.broker.PubSubChannels(t.Context(), "celery-task-meta-*").Result()
+			return len(started) == waiters && len(channels) == waiters
+		}, "%d waiters", waiters)
+		if n, err := s.broker.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Result(); err != nil || n < waiters {
+			t.Fatalf("%d subscriptions were cut, %v", n, err)
+		}
+		var got []struct {
+			ID, State, Raised string
+			Took              float64
+		}
+		a.into(t, &got)
+		if len(got) != waiters {
+			t.Errorf("%d waiters returned, want %d", len(got), waiters)
+		}
+		for _, g := range got {
+			if g.State != "SUCCESS" || g.Raised != "" || g.Took > 8+5 {
+				t.Errorf("a waiter saw %+v", g)
+			}
+			stored := s.broker.Get(t.Context(), "celery-task-meta-"+g.ID).Val()
+			timer := time.NewTimer(patience)
+			select {
+			case m := <-published:
+				if other := s.broker.Get(t.Context(), m.Channel).Val(); other != m.Payload {
+					t.Errorf("published %s, stored %s", m.Payload, other)
+				}
+			case <-timer.C:
+				t.Fatalf("nothing was published beside %s", stored)
+			}
+			timer.Stop()
+		}
+	})
+}
+
+// A look at an unfinished result returns at once, and waits that are given up
+// leave no subscription behind.
+func TestR09_WaitsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	began := time.Now()
+	code, out, errs := s.solobeat(t, nil, "result", "no-such-task", "-o", "json")
+	if code != 75 || !strings.Contains(out, `"PENDING"`) {
+		t.Errorf("exit %d, %s%s", code, out, errs)
+	}
+	if d := time.Since(began); d > 20*time.Second {
+		t.Errorf("it took %s", d)
+	}
+	client := celery.NewClient(celery.ClientConfig{Broker: s.redis.ClientDB(t, 0)})
+	look := time.Now()
+	if r, done, err := client.Wait(t.Context(), "no-such-task", 0); r != nil || done || err != nil {
+		t.Errorf("Wait of zero: %v %t %v", r, done, err)
+	}
+	if d := time.Since(look); d > 5*time.Second {
+		t.Errorf("Wait of zero took %s", d)
+	}
+	var wg sync.WaitGroup
+	for i := range 1000 {
+		wg.Go(func() {
+			ctx, cancel := timeoutContext(t, time.Duration(i%50)*time.Millisecond)
+			defer cancel()
+			if _, done, _ := client.Wait(ctx, fmt.Sprintf("forgotten-%d", i), time.Hour); done {
+				t.Error("a result out of nothing")
+			}
+		})
+	}
+	wg.Wait()
+	testkit.Eventually(t, patience, func() error {
+		list, err := s.broker.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+		if err != nil || strings.TrimSpace(list) != "" {
+			return fmt.Errorf("left over: %q %w", list, err)
+		}
+		return nil
+	})
+}
