@@ -155,13 +155,16 @@ func wellFormed(t *testing.T, ps Problems) {
 		if p.Cure == "" && !p.Warning {
 			t.Errorf("no cure: %s", p)
 		}
-		at := place{p.Line, p.Col, p.Path}
-		if first, twice := seen[at]; twice && !p.Warning {
-			t.Errorf("told twice: %s; %s", first, p)
-		}
-		seen[at] = p.Message
 		if s := p.String(); strings.Contains(s, "hunter2") || strings.Contains(s, "ter2") {
 			t.Errorf("a secret: %s", s)
 		}
+		if p.Warning {
+			continue
+		}
+		at := place{p.Line, p.Col, p.Path}
+		if first, twice := seen[at]; twice {
+			t.Errorf("told twice: %s; %s", first, p)
+		}
+		seen[at] = p.Message
 	}
 }

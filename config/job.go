@@ -158,7 +158,7 @@ func (j *jobReader) template(v *yaml.Node, path string, kind render.Kind) *rende
 		err = t.CheckPure(".Tick", ".Job")
 	}
 	if err != nil {
-		msg, cure := templateText(err, "in jobs .Tick.UTC, .Tick.Local, .Tick.Prev, .Tick.Next and .Job are known")
+		msg, cure := templateText(err, `write for example "{{ .Tick.Local | date }}"`)
 		j.d.errorf(v, path, cure, "%s", msg)
 		return nil
 	}
@@ -168,7 +168,7 @@ func (j *jobReader) template(v *yaml.Node, path string, kind render.Kind) *rende
 // templateText is a template's error in two parts; the cure is for errors that
 // have none of their own.
 func templateText(err error, cure string) (string, string) {
-	msg := "bad template: " + strings.TrimPrefix(err.Error(), "render: ")
+	msg := "bad template: " + strings.TrimPrefix(strings.TrimPrefix(err.Error(), "render: "), "1: ")
 	for _, sep := range []string{"; use ", "; known are "} {
 		if what, known, ok := strings.Cut(msg, sep); ok {
 			return what, strings.TrimPrefix(sep, "; ") + known
@@ -188,7 +188,7 @@ func (j *jobReader) misfire(k, v *yaml.Node, path string) {
 		return
 	}
 	j.block(v, "misfire.", path, map[string]field{
-		"policy":   oneOf(j.d, &m.Policy, scheduler.MisfireSkip, scheduler.MisfireOnce, scheduler.MisfireAll),
+		"policy": oneOf(j.d, &m.Policy, scheduler.MisfireSkip, scheduler.MisfireOnce, scheduler.MisfireAll),
 		"deadline": func(k, v *yaml.Node, path string) {
 			j.d.duration(&m.Deadline, scheduler.MinDeadline)(k, v, path)
 			if m.Deadline > scheduler.MaxDeadline {

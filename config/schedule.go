@@ -161,6 +161,10 @@ func (j *jobReader) guess(v *yaml.Node, fields map[string]field) {
 		if fields[word] != nil {
 			continue
 		}
+		if word == "<<" {
+			j.told["task"], j.told["cron"] = true, true
+			continue
+		}
 		key := otherWords(word)
 		if key == "" {
 			key = nearest(word, names(fields))

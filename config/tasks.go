@@ -219,8 +219,8 @@ func (r *taskReader) template(key, text string, kind render.Kind) *render.Templa
 	if err == nil {
 		return t
 	}
-	msg, cure := templateText(err, "in tasks .Params.<name> and .Task.Name are known")
-	if strings.Contains(text, ".Tick") {
+	msg, cure := templateText(err, `write for example "payment:{{ .Params.payment_id }}"`)
+	if strings.Contains(msg, ".Tick") {
 		cure += "; give the tick as a kwarg of the job"
 	}
 	r.errorf([]string{key}, cure, "%s", msg)

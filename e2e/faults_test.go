@@ -22,13 +22,13 @@ import (
 )
 
 // client sends tasks as a Go program does.
-func (s *stack) client() *celery.Client {
+func (s *stack) sender() *celery.Client {
 	return celery.NewClient(celery.ClientConfig{Broker: s.broker})
 }
 
 func (s *stack) enqueue(name string, opts ...tasks.Option) string {
 	s.t.Helper()
-	id, err := s.client().Enqueue(s.t.Context(), name, opts...)
+	id, err := s.sender().Enqueue(s.t.Context(), name, opts...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func kwargs(v any) tasks.Option { return tasks.WithKwargs(v) }
 // result waits for a final result.
 func (s *stack) result(id string, timeout time.Duration) *wire.Result {
 	s.t.Helper()
-	r, done, err := s.client().Wait(s.t.Context(), id, timeout)
+	r, done, err := s.sender().Wait(s.t.Context(), id, timeout)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func TestPoisonAndItsNeighbours(t *testing.T) {
 		}
 	}
 	var dead []celery.DeadLetter
-	out := s.solobeat("dead", "list", "-o", "json")
+	out := s.output("dead", "list", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &dead); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -337,8 +337,8 @@ func TestPoisonAndItsNeighbours(t *testing.T) {
 	f.end()
 }
 
-// solobeat runs a command to its end and returns its output.
-func (s *stack) solobeat(args ...string) string {
+// output runs a command to its end and returns its output.
+func (s *stack) output(args ...string) string {
 	s.t.Helper()
 	p := testkit.StartCmd(s.t, "solobeat "+strings.Join(args, " "), command(s.dir, s.env(), append([]string{s.bin}, args...)...))
 	if code := p.Wait(60 * time.Second); code != 0 {

@@ -70,31 +70,31 @@ func (s *stack) pythonFolder() string {
 	return filepath.Join(testkit.RepoRoot(s.t), "e2e", "python")
 }
 
-// client is a Python process with a Celery client that runs what a test sends.
-type client struct {
+// pyClient is a Python process with a Celery client that runs what a test sends.
+type pyClient struct {
 	*testkit.Proc
 	s    *stack
 	list string
 	seq  *atomic.Int64
 }
 
-// client starts a Python client of a Celery version. It need not be waited for.
-func (s *stack) client(version testkit.Celery, more settings) *client {
+// pyClient starts a Python client of a Celery version. It need not be waited for.
+func (s *stack) pyClient(version testkit.Celery, more settings) *pyClient {
 	s.t.Helper()
 	list := "driver:" + string(version)
 	cmd := command(s.pythonFolder(), append(s.celeryEnv(more), "DRIVER="+list), testkit.Python(s.t, version), "driver.py")
-	return &client{Proc: testkit.StartCmd(s.t, "client "+string(version), cmd), s: s, list: list, seq: new(atomic.Int64)}
+	return &pyClient{Proc: testkit.StartCmd(s.t, "client "+string(version), cmd), s: s, list: list, seq: new(atomic.Int64)}
 }
 
 // answer is what a snippet will return.
 type answer struct {
-	c   *client
+	c   *pyClient
 	key string
 }
 
 // start runs the body of a Python function in the client; see driver.py for
 // the names it finds.
-func (c *client) start(t *testing.T, code string, arg any) *answer {
+func (c *pyClient) start(t *testing.T, code string, arg any) *answer {
 	t.Helper()
 	id := fmt.Sprint(c.seq.Add(1))
 	req, err := json.Marshal(map[string]any{"id": id, "code": code, "arg": arg})
@@ -146,7 +146,7 @@ func (a *answer) into(t *testing.T, value any) {
 }
 
 // call is start and into.
-func (c *client) call(t *testing.T, code string, arg, value any) {
+func (c *pyClient) call(t *testing.T, code string, arg, value any) {
 	t.Helper()
 	c.start(t, code, arg).into(t, value)
 }
@@ -195,9 +195,9 @@ func (s *stack) effects() []string {
 	return ids
 }
 
-// solobeat runs a command of the product and returns its exit code and what it
+// cli runs a command of the product and returns its exit code and what it
 // printed.
-func (s *stack) solobeat(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
+func (s *stack) cli(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	p := testkit.Start(t, "solobeat "+args[0], s.env(env...), append([]string{s.bin}, args...)...)
 	code = p.Wait(patience)
@@ -212,7 +212,7 @@ type deadLetter struct {
 
 func (s *stack) deadLetters(t *testing.T, env ...string) []deadLetter {
 	t.Helper()
-	code, out, errs := s.solobeat(t, env, "dead", "list", "-o", "json")
+	code, out, errs := s.cli(t, env, "dead", "list", "-o", "json")
 	var list []deadLetter
 	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 {
 		t.Fatalf("dead list: exit %d, %v\n%s%s", code, err, out, errs)

@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,7 +22,7 @@ import (
 // one slot each. Its workers live in Tokyo, to which no time may yield.
 type session struct {
 	*stack
-	py     *client
+	py     *pyClient
 	worker *worker
 	stall  *stallMeter
 }
@@ -28,13 +30,21 @@ type session struct {
 func newSession(t *testing.T, version testkit.Celery) *session {
 	t.Helper()
 	s := newStack(t)
-	x := &session{stack: s, py: s.client(version, nil), stall: measureStalls(t)}
+	x := &session{stack: s, py: s.pyClient(version, nil), stall: measureStalls(t)}
 	x.worker = s.worker("many", []string{"TZ=Asia/Tokyo", "SOLOBEAT_WORKER_QUEUES=celery,reports,mail", "SOLOBEAT_WORKER_CONCURRENCY=32"})
 	return x
 }
 
+// in is the session for a subtest, which ends what it starts.
+func (x *session) in(t *testing.T) *session {
+	inner, s := *x, *x.stack
+	s.t, inner.stack = t, &s
+	return &inner
+}
+
 // single starts a worker of one slot on a queue.
 func (x *session) single(queue string) *worker {
+	x.t.Helper()
 	return x.stack.worker(queue, []string{"TZ=Asia/Tokyo", "SOLOBEAT_WORKER_QUEUES=" + queue, "SOLOBEAT_WORKER_CONCURRENCY=1"})
 }
 
@@ -78,6 +88,7 @@ func TestPython(t *testing.T) {
 // Whatever JSON can hold comes back as it was sent: integers of any size,
 // floats to the last bit, all of unicode.
 func (x *session) values(t *testing.T) {
+	x = x.in(t)
 	x.py.call(t, `
 		args = [2**70, -2**63, 2**53 + 1, 0.1, 1e300, 5e-324, 1.0, -0.0, "héllo ✓ 🎉 \u2028 \x00 \\ \"", "", None, True, False,
 			{"a": [1, {"b": 2**64}], "ключ": "значение"}, [], {}, [[[[]]]]]
@@ -97,6 +108,7 @@ func (x *session) values(t *testing.T) {
 
 // A client that never subscribes sees the same.
 func (x *session) polling(t *testing.T) {
+	x = x.in(t)
 	x.py.call(t, `
 		id = send("tests.add", kwargs={"x": 20, "y": 3}).id
 		r = AsyncResult(id, app=app)
@@ -110,6 +122,7 @@ func (x *session) polling(t *testing.T) {
 }
 
 func (x *session) queues(t *testing.T) {
+	x = x.in(t)
 	x.py.call(t, `
 		for queue in ["reports", "mail", "celery"]:
 			for priority in [None, 0, 4, 7, 9]:
@@ -125,6 +138,7 @@ func (x *session) queues(t *testing.T) {
 // A task with an ETA or a countdown starts when it is due: not before, and at
 // most a second later.
 func (x *session) dueTimes(t *testing.T) {
+	x = x.in(t)
 	var got []struct {
 		What       string
 		Due, Began float64
@@ -160,6 +174,7 @@ func (x *session) dueTimes(t *testing.T) {
 }
 
 func (x *session) expires(t *testing.T) {
+	x = x.in(t)
 	var got map[string]seen
 	x.py.call(t, `
 		sent = {
@@ -171,7 +186,7 @@ func (x *session) expires(t *testing.T) {
 		return {k: outcome(r) for k, r in sent.items()}
 	`, nil, &got)
 	for name, g := range got {
-		ran := slices.Contains(x.list("effects"), "") || countPrefix(x.list("effects"), "expired "+name) > 0
+		ran := countPrefix(x.list("effects"), "expired "+name) > 0
 		switch name {
 		case "far", "date":
 			if g.State != "SUCCESS" {
@@ -195,29 +210,12 @@ func countPrefix(lines []string, prefix string) int {
 	return n
 }
 
-// pushRaw puts a message on a list as another program might: the client's own
-// message, with some fields changed by Python code that finds it as m.
-const pushRaw = `
-	def push(change, name="tests.effect", args=(), queue="celery"):
-		id = str(uuid.uuid4())
-		m = {
-			"body": base64.b64encode(json.dumps([list(args), {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]).encode()).decode(),
-			"content-encoding": "utf-8", "content-type": "application/json",
-			"headers": {"lang": "py", "task": name, "id": id, "retries": 0, "eta": None, "expires": None},
-			"properties": {"correlation_id": id, "delivery_mode": 2, "priority": 0, "body_encoding": "base64",
-				"delivery_tag": str(uuid.uuid4()), "delivery_info": {"exchange": "", "routing_key": queue}},
-		}
-		change(m)
-		server(app.conf.broker_url).lpush(queue, json.dumps(m))
-		return AsyncResult(id, app=app)
-	import base64
-`
-
 // A time without an offset is UTC, whatever the zones of the machines; the
 // sender is warned. With an offset it is what it says.
 func (x *session) expiryForms(t *testing.T) {
+	x = x.in(t)
 	var got map[string]seen
-	x.py.call(t, pushRaw+`
+	x.py.call(t, `
 		def expiring(text):
 			return push(lambda m: m["headers"].update(expires=text), args=["W15 " + text])
 		naive = "%Y-%m-%dT%H:%M:%S.%f"
@@ -247,6 +245,7 @@ func (x *session) expiryForms(t *testing.T) {
 
 // Expiry is looked at again right before the start.
 func (x *session) expiredInWaiting(t *testing.T) {
+	x = x.in(t)
 	x.single("slow")
 	var got struct{ Long, Expired, After seen }
 	x.py.call(t, `
@@ -259,8 +258,8 @@ func (x *session) expiredInWaiting(t *testing.T) {
 	if got.Long.State != "SUCCESS" || got.After.State != "SUCCESS" {
 		t.Errorf("the neighbours: %+v, %+v", got.Long, got.After)
 	}
-	if got.Expired.State != "REVOKED" || slices.Contains(x.effects(), "W18 ") {
-		t.Errorf("state %s, effects %q", got.Expired.State, x.effects())
+	if got.Expired.State != "REVOKED" {
+		t.Errorf("state %s", got.Expired.State)
 	}
 	if n := countPrefix(x.list("effects"), "W18 "); n != 1 {
 		t.Errorf("%d effects, want that of the last task only", n)
@@ -270,6 +269,7 @@ func (x *session) expiredInWaiting(t *testing.T) {
 // The smaller number goes first, in four lists of kombu's names, first in
 // first out within a list.
 func (x *session) priorities(t *testing.T) {
+	x = x.in(t)
 	x.single("prio")
 	a := x.py.start(t, `
 		busy = send("tests.sleep", ["W10", arg], queue="prio")
@@ -308,6 +308,7 @@ func (x *session) priorities(t *testing.T) {
 // A task that retries twice: RETRY, RETRY, SUCCESS under one id, the header
 // retries counting 0, 1, 2.
 func (x *session) retries(t *testing.T) {
+	x = x.in(t)
 	var got struct {
 		States  []string
 		Dates   []*string
@@ -359,6 +360,7 @@ func (x *session) retries(t *testing.T) {
 
 // date_done is ISO text in UTC for ready states, null for others.
 func (x *session) dateDone(t *testing.T) {
+	x = x.in(t)
 	var got struct {
 		Parsed          []float64
 		OK, Failed, Ret string
@@ -396,6 +398,7 @@ func (x *session) dateDone(t *testing.T) {
 
 // Headers of the application reach the handler, also in its second run.
 func (x *session) headers(t *testing.T) {
+	x = x.in(t)
 	x.py.call(t, `
 		mine = {"traceparent": "00-abc-def-01", "tenant": {"n": 2**60, "name": "ü"}, "flag": None}
 		def kept(got):
@@ -409,6 +412,7 @@ func (x *session) headers(t *testing.T) {
 
 // A class that the reader does not have is made up, with its arguments.
 func (x *session) unknownException(t *testing.T) {
+	x = x.in(t)
 	var got seen
 	x.py.call(t, `return outcome(send("tests.fail", kwargs={"type": "PaymentDeclined", "message": "card 42: ü"}))`, nil, &got)
 	if got.Raised != "PaymentDeclined" || !slices.Equal(got.Args, []any{"card 42: ü"}) || got.State != "FAILURE" {
@@ -430,6 +434,7 @@ func (x *session) unknownException(t *testing.T) {
 
 // Failures of all kinds raise a real exception, and their traceback is text.
 func (x *session) exceptions(t *testing.T) {
+	x = x.in(t)
 	var got map[string]seen
 	x.py.call(t, `
 		sent = {
@@ -438,7 +443,7 @@ func (x *session) exceptions(t *testing.T) {
 			"panic": send("tests.panic", ["p"]),
 			"arguments": send("tests.add", ["one", "two"]),
 			"too many arguments": send("tests.add", [1, 2, 3]),
-			"retries used up": send("tests.retry", [1000, 0.01, None]) if False else send("tests.fail", kwargs={"message": ""}),
+			"empty": send("tests.fail", kwargs={"message": ""}),
 		}
 		return {k: outcome(r) for k, r in sent.items()}
 	`, nil, &got)
@@ -464,6 +469,7 @@ func (x *session) exceptions(t *testing.T) {
 }
 
 func (x *session) unknownTask(t *testing.T) {
+	x = x.in(t)
 	var got struct{ Unknown, Next seen }
 	x.py.call(t, `
 		unknown, after = send("tests.nobody", [1]), send("tests.add", [1, 2])
@@ -481,6 +487,7 @@ func (x *session) unknownTask(t *testing.T) {
 }
 
 func (x *session) ignoredResult(t *testing.T) {
+	x = x.in(t)
 	var id string
 	x.py.call(t, `
 		id = send("tests.effect", ["ignored"], ignore_result=True).id
@@ -502,6 +509,7 @@ func (x *session) ignoredResult(t *testing.T) {
 
 // A pickle is never decoded; it fails, is kept, and stops nothing.
 func (x *session) pickle(t *testing.T) {
+	x = x.in(t)
 	var got struct{ Pickled, Next seen }
 	x.py.call(t, `
 		pickled, after = send("tests.add", [1, 2], serializer="pickle"), send("tests.add", [1, 2])
@@ -521,9 +529,10 @@ func (x *session) pickle(t *testing.T) {
 // What is no task message becomes a dead letter, with its bytes; the tasks
 // before and behind it run.
 func (x *session) garbage(t *testing.T) {
+	x = x.in(t)
 	x.stack.worker("garbage", []string{"SOLOBEAT_WORKER_QUEUES=garbage", "SOLOBEAT_WORKER_CONCURRENCY=1"})
 	var valid int
-	x.py.call(t, pushRaw+`
+	x.py.call(t, `
 		broker = server(app.conf.broker_url)
 		def body(text):
 			return lambda m: m.update(body=base64.b64encode(text.encode()).decode())
@@ -562,6 +571,7 @@ func (x *session) garbage(t *testing.T) {
 
 // What a message asks for and is not built here fails by name.
 func (x *session) notBuilt(t *testing.T) {
+	x = x.in(t)
 	var got map[string]seen
 	x.py.call(t, `
 		add = lambda *args: app.signature("tests.add", args=args)
@@ -598,6 +608,7 @@ func (x *session) notBuilt(t *testing.T) {
 }
 
 func (x *session) compressed(t *testing.T) {
+	x = x.in(t)
 	x.py.call(t, `
 		text = "ü" * 200_000
 		got = send("tests.echo", [text, 2**70], compression="zlib").get(timeout=TIMEOUT)
@@ -607,6 +618,7 @@ func (x *session) compressed(t *testing.T) {
 
 // Celery's own event receiver sees the worker come, live and go.
 func (x *session) events(t *testing.T) {
+	x = x.in(t)
 	a := x.py.start(t, `
 		state, seen, alive = app.events.State(), [], []
 		def on(event):
@@ -634,7 +646,7 @@ func (x *session) events(t *testing.T) {
 	waitFor("listening")
 	w := x.stack.worker("events", []string{"SOLOBEAT_WORKER_QUEUES=events"})
 	waitFor("enough")
-	w.Signal(syscallTerm)
+	w.Signal(syscall.SIGTERM)
 	if code := w.Wait(patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -675,7 +687,7 @@ func TestPythonThousands(t *testing.T) {
 	t.Parallel()
 	everyCelery(t, func(t *testing.T, version testkit.Celery) {
 		s := newStack(t)
-		py := s.client(version, nil)
+		py := s.pyClient(version, nil)
 		s.worker("w1", []string{"SOLOBEAT_WORKER_CONCURRENCY=50"})
 		s.worker("w2", []string{"SOLOBEAT_WORKER_CONCURRENCY=50"})
 		const half = 5000
@@ -741,7 +753,7 @@ func TestR04_SubscriptionsAreCut(t *testing.T) {
 	everyCelery(t, func(t *testing.T, version testkit.Celery) {
 		const waiters = 20
 		s := newStack(t)
-		py := s.client(version, nil)
+		py := s.pyClient(version, nil)
 		s.worker("w", []string{"SOLOBEAT_WORKER_CONCURRENCY=" + strconv.Itoa(waiters)})
 		witness := s.broker.PSubscribe(t.Context(), "celery-task-meta-*")
 		defer witness.Close()
@@ -802,7 +814,7 @@ func TestR09_WaitsLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	began := time.Now()
-	code, out, errs := s.solobeat(t, nil, "result", "no-such-task", "-o", "json")
+	code, out, errs := s.cli(t, nil, "result", "no-such-task", "-o", "json")
 	if code != 75 || !strings.Contains(out, `"PENDING"`) {
 		t.Errorf("exit %d, %s%s", code, out, errs)
 	}
@@ -820,7 +832,7 @@ func TestR09_WaitsLeaveNothingBehind(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 1000 {
 		wg.Go(func() {
-			ctx, cancel := timeoutContext(t, time.Duration(i%50)*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%50)*time.Millisecond)
 			defer cancel()
 			if _, done, _ := client.Wait(ctx, fmt.Sprintf("forgotten-%d", i), time.Hour); done {
 				t.Error("a result out of nothing")

@@ -6,6 +6,7 @@ arg. Each request runs in a thread of its own. What it returns, or the
 traceback of what it raises, goes to the list <DRIVER>:<id>.
 """
 
+import base64
 import datetime
 import json
 import os
@@ -59,6 +60,29 @@ def until(check, what):
         if time.monotonic() > deadline:
             raise TimeoutError(what)
         time.sleep(0.01)
+
+
+def push(change, name="tests.effect", args=(), queue="celery"):
+    """Sends a message as another program might: change() edits it first."""
+    task_id = str(uuid.uuid4())
+    body = [list(args), {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
+    message = {
+        "body": base64.b64encode(json.dumps(body).encode()).decode(),
+        "content-encoding": "utf-8",
+        "content-type": "application/json",
+        "headers": {"lang": "py", "task": name, "id": task_id, "retries": 0, "eta": None, "expires": None},
+        "properties": {
+            "correlation_id": task_id,
+            "delivery_mode": 2,
+            "priority": 0,
+            "body_encoding": "base64",
+            "delivery_tag": str(uuid.uuid4()),
+            "delivery_info": {"exchange": "", "routing_key": queue},
+        },
+    }
+    change(message)
+    server(app.conf.broker_url).lpush(queue, json.dumps(message))
+    return AsyncResult(task_id, app=app)
 
 
 def serve(name, request):
