@@ -26,11 +26,23 @@ import (
 // Main runs the command that os.Args names, with handlers for `worker`, and
 // exits the process. It must be called first thing in main, since commands
 // start the program a second time as their guardian. It ends in order on
-// SIGINT and SIGTERM.
+// SIGINT, SIGTERM and SIGHUP.
 func Main(handlers *tasks.Registry) {
 	guardian.RunIfChild() // does not return in a guardian process
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
 	code := cli.Main(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.LookupEnv, handlers)
 	stop()
 	os.Exit(code)
+}
+
+// stopSignals are those that end the program in order. One that the caller
+// had it ignore (nohup; the background jobs of a shell script) stays ignored.
+func stopSignals() []os.Signal {
+	var stop []os.Signal
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) {
+			stop = append(stop, s)
+		}
+	}
+	return stop
 }

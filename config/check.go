@@ -102,7 +102,7 @@ func (r *configReader) checkListen() {
 		return
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		r.d.errorf(at, "metrics.listen", cure, "%s is no port", shown(port))
+		r.d.errorf(at, "metrics.listen", cure, "the port of %s is none", shown(listen))
 	}
 }
 
@@ -155,7 +155,7 @@ func Together(c *Config, jobs []*scheduler.Job) error {
 // read has none.
 func readTree(path string) *yaml.Node {
 	none := &yaml.Node{}
-	text, err := os.ReadFile(path) //nolint:gosec // the path is the operator's own
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return none
 	}

@@ -22,7 +22,7 @@ var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,99}$`)
 // and usable if the error is nil; the Problems may then hold warnings. The
 // error is a [Problems].
 func LoadSchedule(path string) ([]*scheduler.Job, Problems, error) {
-	text, err := os.ReadFile(path) //nolint:gosec // the path is the operator's own
+	text, err := os.ReadFile(path)
 	if err != nil {
 		ps := Problems{{File: path, Message: readError(err), Cure: "check the path, and schedule.file"}}
 		return nil, ps, ps
@@ -179,6 +179,9 @@ func (j *jobReader) guess(v *yaml.Node, fields map[string]field) {
 // nameCure suggests a name that is near to one that is refused.
 func nameCure(name string) string {
 	const rule = "small letters, digits, dot, dash and underscore, at most 100, beginning with a letter or digit"
+	if len(name) > 100 || strings.Contains(name, "://") { // it may be a URL with its password
+		return "write " + rule
+	}
 	var b strings.Builder
 	for _, c := range strings.ToLower(strings.TrimSpace(name)) {
 		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c) {

@@ -213,29 +213,25 @@ func locate(text []byte, err error) (line int, why string) {
 		return err
 	}
 	good, bad := 0, len(ends)
+	// A list or a quote over several lines can be read again at its end, so a
+	// few lines more are tried before a line counts as bad.
+	window := min(64, max(8, maxSearch/len(text)))
+	try := func(mid int) {
+		for at := mid; at < min(mid+window, bad); at++ {
+			if fails(at) == nil {
+				good = at
+				return
+			}
+		}
+		bad = mid
+	}
 	for _, guess := range []int{line - 1, line, line + 1} {
-		if guess <= good || guess >= bad {
-			continue
+		if good < guess && guess < bad {
+			try(guess)
 		}
-		if fails(guess) != nil {
-			bad = guess
-			break
-		}
-		good = guess
 	}
 	for bad-good > 1 {
-		// A list or a quote over several lines parses again at its end.
-		const window = 8
-		mid := (good + bad) / 2
-		at := mid
-		for at < min(mid+window, bad) && fails(at) != nil {
-			at++
-		}
-		if at < min(mid+window, bad) {
-			good = at
-		} else {
-			bad = mid
-		}
+		try((good + bad) / 2)
 	}
 	if err := fails(bad); err != nil {
 		_, why = reason(err)

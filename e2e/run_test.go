@@ -99,7 +99,7 @@ func TestRunLoops(t *testing.T) {
 	s := newStack(t)
 	dir := t.TempDir()
 	script := filepath.Join(dir, "report")
-	if err := os.WriteFile(script, []byte(reportScript), 0o700); err != nil { //nolint:gosec // a script is executable
+	if err := os.WriteFile(script, []byte(reportScript), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	bin := testkit.Binary(t)
@@ -243,8 +243,11 @@ func TestRunKilledStoppedSuspended(t *testing.T) {
 			p := testkit.StartCmd(t, "run", command(s.dir, s.env(), testkit.Binary(t), "run", "--lock", "k", "--ttl", "2s", "--",
 				"sh", "-c", "setsid sh -c 'sleep 300 & sleep 300' & (sleep 300 &) ; echo up; sleep 300"))
 			p.WaitOutput(20*time.Second, "up")
-			time.Sleep(300 * time.Millisecond) //nolint:forbidigo // lets the double forks happen; nothing depends on it
-			tree := descendants(p.Pid)
+			var tree []int
+			testkit.Poll(t, 10*time.Second, 20*time.Millisecond, func() bool { // guardian, sh, setsid sh, 4 sleeps
+				tree = descendants(p.Pid)
+				return len(tree) >= 7
+			}, "the program's tree did not grow")
 			pid := p.Pid
 			if tc.group {
 				pid = -pid

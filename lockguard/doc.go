@@ -31,6 +31,8 @@
 //     is not ours is lost at once.
 //   - A lock is renewed only while its function runs, and never longer than its
 //     max hold; passing that is no loss, the cause is then [ErrMaxHold].
+//   - A lock belongs to a run, not to a message: it is taken when the run starts,
+//     so what waits in a queue for longer than a TTL holds nothing and loses nothing.
 //   - A lost lock crashes nobody.
 //   - There is no re-entrancy: code deep in a run uses [FromContext].
 //   - If the store is down, nothing runs.

@@ -27,12 +27,6 @@ type civilMatcher struct {
 	both   bool   // dom and dow must both match, instead of either
 }
 
-// matches tells whether the civil second c is the start of a matching minute.
-func (m *civilMatcher) matches(c int64) bool {
-	n, ok := m.next(c)
-	return ok && n == c
-}
-
 // next returns the first matching civil time at or after c.
 func (m *civilMatcher) next(c int64) (int64, bool) {
 	minute := floorDiv(c+59, 60)

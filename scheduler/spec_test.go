@@ -386,13 +386,17 @@ func TestFarInstants(t *testing.T) {
 	t.Parallel()
 	berlin := "Europe/Berlin"
 	for _, cfg := range []SpecConfig{
-		{Cron: "* * * * *", Timezone: &berlin}, {Cron: "0 0 29 2 1", Days: "and", Timezone: &berlin},
+		{Cron: "* * * * *", Timezone: &berlin},
+		{Cron: "0 0 29 2 1", Days: "and", Timezone: &berlin},
 		{Cron: "0 0 31 12 *", DST: DST{Gap: GapRunAfter, Fold: FoldLast}, Timezone: &berlin},
-		{Every: "7s"}, {Every: "36500d"}, {At: "2026-06-01T00:00:00Z"},
+		{Every: "7s"},
+		{Every: "36500d"},
+		{At: "2026-06-01T00:00:00Z"},
 	} {
 		s := mustSpec(t, cfg)
 		for _, at := range []time.Time{
-			{}, time.Unix(-1<<62, 0), time.Unix(1<<62, 0), time.Unix(minInstant, 0), time.Unix(maxInstant, 0),
+			{},
+			time.Unix(-1<<62, 0), time.Unix(1<<62, 0), time.Unix(minInstant, 0), time.Unix(maxInstant, 0),
 			time.Date(-5000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(99999, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(0, 0),
 		} {
 			var next, prev Occurrence

@@ -200,12 +200,14 @@ func (s JobState) Mark() time.Time {
 	return s.Last
 }
 
-// HistoryEntry is one decision about a job's ticks.
+// HistoryEntry is one decision about a job's ticks, or the end of one of its
+// runs.
 type HistoryEntry struct {
 	// At is when, by the store's clock.
 	At time.Time `json:"at"`
-	// Outcome is fired, missed, jumped (older late ticks that a newer one
-	// replaced) or seeded (the state was new or lost).
+	// Outcome of a decision is fired, missed, jumped (older late ticks that a
+	// newer one replaced) or seeded (the state was new or lost); of a run it is
+	// a [tasks.Kind] in words, skipped or replayed.
 	Outcome string `json:"outcome"`
 	// Tick and Label name the tick; Count is how many ticks the entry is about.
 	Tick  time.Time `json:"tick,omitzero"`
@@ -215,6 +217,21 @@ type HistoryEntry struct {
 	By     string `json:"by,omitempty"`
 	TaskID string `json:"task_id,omitempty"`
 	LateMS int64  `json:"late_ms"`
+	// Run is what is known of a run, nil for a decision about a tick.
+	Run *RunEntry `json:"run,omitempty"`
+}
+
+// RunEntry is the part of a [HistoryEntry] that tells of a run.
+type RunEntry struct {
+	// Reason says in one word why a run ended as it did, "" for a success.
+	Reason string `json:"reason,omitempty"`
+	// Attempt counts from 1; Fence is 0 for a run without one.
+	Attempt int    `json:"attempt"`
+	Fence   uint64 `json:"fence,omitempty"`
+	// Takeover tells that the run took over from a dead or stalled one.
+	Takeover bool `json:"takeover,omitempty"`
+	// TookMS is the handler's run time in milliseconds, 0 if it was not called.
+	TookMS int64 `json:"took_ms"`
 }
 
 // ReplicaInfo is one live replica in the registry.
@@ -255,6 +272,9 @@ type Admin interface {
 	// History is the job's last decisions, the newest first, at most n (0: all
 	// that are kept).
 	History(ctx context.Context, job string, n int) ([]HistoryEntry, error)
+	// AddHistory adds the end of a run to a job's history. At is set by the
+	// store; Run is needed.
+	AddHistory(ctx context.Context, job string, e HistoryEntry) error
 	// Replicas lists the live schedulers, the newest load first.
 	Replicas(ctx context.Context) ([]ReplicaInfo, error)
 }

@@ -221,7 +221,7 @@ func zoneHint(name string) string {
 	for _, prefix := range []string{"posix/", "right/"} {
 		lower = strings.TrimPrefix(lower, prefix)
 	}
-	_, city := splitZone(lower)
+	city := cityOf(lower)
 	best, distance := "", len(lower)/3+1
 	for line := range strings.Lines(zoneNames) {
 		zone, now, old := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
@@ -230,7 +230,7 @@ func zoneHint(name string) string {
 		}
 		known := strings.ToLower(zone)
 		d := editDistance(lower, known, distance)
-		if _, knownCity := splitZone(known); city == knownCity && len(city) > 2 && d > 1 {
+		if city == cityOf(known) && len(city) > 2 && d > 1 {
 			d = 1 // the right city in a wrong region
 		}
 		if d < distance {
@@ -246,12 +246,7 @@ func zoneHint(name string) string {
 	return "did you mean " + best + "?"
 }
 
-func splitZone(name string) (region, city string) {
-	if i := strings.LastIndexByte(name, '/'); i >= 0 {
-		return name[:i], name[i+1:]
-	}
-	return "", name
-}
+func cityOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
 // editDistance is the number of single-letter edits from a to b, or any number
 // from limit on if there are that many.

@@ -170,8 +170,10 @@ func TestNextIsQuickEverywhere(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "Pacific/Apia", "Africa/Casablanca", "America/Juneau"} {
 		jumps := transitions(mustSpec(t, SpecConfig{Cron: "* * * * *", Timezone: &zone}).Location(), 1840, 2045)
 		for _, cfg := range []SpecConfig{
-			{Cron: "0-59 0-23 * * *"}, {Cron: "* * * * *", DST: DST{Gap: GapRunAfter, Fold: FoldLast}},
-			{Cron: "* * 30 12 *", DST: DST{Gap: GapSkip, Fold: FoldFirst}}, {Cron: "0 0 29 2 1", Days: "and"},
+			{Cron: "0-59 0-23 * * *"},
+			{Cron: "* * * * *", DST: DST{Gap: GapRunAfter, Fold: FoldLast}},
+			{Cron: "* * 30 12 *", DST: DST{Gap: GapSkip, Fold: FoldFirst}},
+			{Cron: "0 0 29 2 1", Days: "and"},
 			{Cron: "0-59 0 29 2 *", DST: DST{Fold: FoldLast}},
 		} {
 			cfg.Timezone = &zone

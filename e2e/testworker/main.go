@@ -205,7 +205,7 @@ func (l *ledger) stall(ctx context.Context, in sleepIn) (string, error) {
 	if err := l.note(list, fmt.Sprintf("%s start %d", who, fence)); err != nil {
 		return "", err
 	}
-	time.Sleep(time.Duration(in.Seconds * float64(time.Second)))
+	<-time.After(time.Duration(in.Seconds * float64(time.Second))) // deaf to the context on purpose
 	cause := "none"
 	select {
 	case <-ctx.Done():

@@ -1,6 +1,7 @@
 package idemredis_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,16 +22,16 @@ func newStore(t *testing.T, c redis.UniversalClient, o idemredis.Options) *idemr
 	return s
 }
 
-func harness(t *testing.T, addr string, o idemredis.Options) idemtest.Harness {
+func harness(t *testing.T, addr string, db int, o idemredis.Options) idemtest.Harness {
 	t.Helper()
-	c := testkit.RedisClient(t, addr, 0)
+	c := testkit.RedisClient(t, addr, db)
 	proxy := testkit.NewProxy(t, addr)
 	return idemtest.Harness{
 		Store:     newStore(t, c, o),
-		Lossy:     newStore(t, testkit.RedisClient(t, proxy.Addr, 0), o),
+		Lossy:     newStore(t, testkit.RedisClient(t, proxy.Addr, db), o),
 		LoseReply: func() { proxy.DropReplyTo("evalsha") },
 		Wipe: func() {
-			if err := c.FlushAll(t.Context()).Err(); err != nil {
+			if err := c.FlushDB(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -41,23 +42,24 @@ func harness(t *testing.T, addr string, o idemredis.Options) idemtest.Harness {
 // flags and with plain ones, and against the embedded server of the demo.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		idemtest.Run(t, func(t *testing.T) idemtest.Harness {
-			return harness(t, testkit.Redis(t).Addr, idemredis.Options{})
+	for name, o := range map[string]idemredis.Options{
+		"redis":               {},
+		"redis plain scripts": {Namespace: "shop-2", Prefix: "a[b]*:", PlainScripts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testkit.Redis(t, "--databases", "100")
+			var db atomic.Int32 // one for each test
+			idemtest.Run(t, func(t *testing.T) idemtest.Harness {
+				return harness(t, server.Addr, int(db.Add(1)), o)
+			})
 		})
-	})
-	t.Run("redis plain scripts", func(t *testing.T) {
-		t.Parallel()
-		idemtest.Run(t, func(t *testing.T) idemtest.Harness {
-			return harness(t, testkit.Redis(t).Addr, idemredis.Options{Namespace: "shop-2", Prefix: "a[b]*:", PlainScripts: true})
-		})
-	})
+	}
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
 		idemtest.Run(t, func(t *testing.T) idemtest.Harness {
 			m := miniredis.RunT(t)
-			h := harness(t, m.Addr(), idemredis.Options{AssumeNoEviction: true})
+			h := harness(t, m.Addr(), 0, idemredis.Options{AssumeNoEviction: true})
 			last := time.Now()
 			h.Tick = func() { // its keys expire by hand, its TIME runs
 				now := time.Now()

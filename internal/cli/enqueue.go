@@ -104,7 +104,7 @@ func decodeExact(text string, into any) error {
 	if err := dec.Decode(into); err != nil {
 		return err
 	}
-	if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // Token returns io.EOF itself
+	if _, err := dec.Token(); err != io.EOF {
 		return fmt.Errorf("text after the value")
 	}
 	return nil

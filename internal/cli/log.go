@@ -9,6 +9,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
+// noStack is above every level: where our own logger was called from helps
+// nobody; the stack of a panic stands in the task's traceback.
+const noStack slog.Level = 1 << 10
+
 // newLogger makes the process's logger: zap behind the slog interface that
 // the packages take. Text is for terminals, JSON for everything else.
 func newLogger(w io.Writer, level, format string) *slog.Logger {
@@ -32,5 +36,5 @@ func newLogger(w io.Writer, level, format string) *slog.Logger {
 		lvl = zapcore.InfoLevel
 	}
 	core := zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), lvl)
-	return slog.New(zapslog.NewHandler(core))
+	return slog.New(zapslog.NewHandler(core, zapslog.AddStacktraceAt(noStack)))
 }

@@ -75,7 +75,7 @@ func printable(s string) string {
 // isTerminal reports whether w is one.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(interface{ Fd() uintptr })
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a file descriptor fits an int
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // stamp prints an instant for people.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,7 +89,7 @@ func (c *program) run(ctx context.Context, o runOptions) error {
 		return err
 	}
 	if _, err := exec.LookPath(o.argv[0]); err != nil {
-		return exitf(127, "%s: %w", o.argv[0], err)
+		return exit(notStarted(err), err)
 	}
 	cfg, err := c.load()
 	if err != nil {
@@ -308,12 +310,20 @@ func (r *guardedRun) program(ctx context.Context, h *lockguard.Handle, hold *ide
 	})
 	if err != nil {
 		r.end(ctx, h, hold, err)
-		return exitf(126, "%w", err)
+		return exit(notStarted(err), err)
 	}
 	r.watch(ctx, h, p)
 	status, err := p.Wait()
 	lost := h.Check()
 	return r.ended(ctx, h, hold, status, lost, err)
+}
+
+// notStarted is a shell's exit code for a program that cannot be started.
+func notStarted(err error) int {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		return 127
+	}
+	return 126
 }
 
 // watch passes the lock's deadline on to the guardian, and stops or kills the
@@ -363,7 +373,17 @@ func (r *guardedRun) ended(ctx context.Context, h *lockguard.Handle, hold *idemp
 	if waitErr != nil {
 		r.log.Error("guardian", "error", waitErr)
 	}
-	return exit(st.Shell(), nil)
+	return exit(shellCode(st), nil)
+}
+
+// shellCode is the exit code of a program that did not end well by itself. One
+// that was told to stop and answered with 0 has not done its work: that must
+// not look like success.
+func shellCode(st guardian.Status) int {
+	if code := st.Shell(); code != 0 {
+		return code
+	}
+	return 128 + int(syscall.SIGTERM)
 }
 
 func (r *guardedRun) complete(ctx context.Context, hold *idempotency.Hold) error {

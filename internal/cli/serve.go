@@ -59,11 +59,11 @@ func serveAdmin(cfg *config.Config, log *slog.Logger, m *metrics.Metrics, health
 	return a, nil
 }
 
-func (a *admin) close() {
+func (a *admin) close(ctx context.Context) {
 	if a.server == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = a.server.Shutdown(ctx)
 	<-a.done

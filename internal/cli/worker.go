@@ -141,7 +141,7 @@ func (r *replica) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.close()
+	defer a.close(ctx)
 	if r.o.ready != nil {
 		r.o.ready(a.addr)
 	}
@@ -168,7 +168,9 @@ func (r *replica) handlers() error {
 			}
 			continue
 		}
-		h, err := command.New(*t.Command)
+		cfg := *t.Command
+		cfg.Logger = r.log
+		h, err := command.New(cfg)
 		if err != nil {
 			return fmt.Errorf("tasks.%s.command: %w", t.Name, err)
 		}

@@ -64,7 +64,7 @@ func (f *fleet) spawn(n int, addr string) (*replica, error) {
 	if listen == "" {
 		listen = "127.0.0.1:0"
 	}
-	log, err := os.OpenFile(filepath.Join(f.dir, logName(n)), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // DIR is the user's own
+	log, err := os.OpenFile(filepath.Join(f.dir, logName(n)), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (f *fleet) spawn(n int, addr string) (*replica, error) {
 	if f.store.embedded != nil {
 		args = append(args, "--embedded-store")
 	}
-	r := &replica{n: n, addr: addr, cmd: exec.Command(f.exe, args...), exited: make(chan struct{}), ready: make(chan struct{})} //nolint:gosec // our own binary
+	r := &replica{n: n, addr: addr, cmd: exec.Command(f.exe, args...), exited: make(chan struct{}), ready: make(chan struct{})}
 	r.cmd.Env = f.env(n, listen)
 	r.cmd.Stderr = log
 	r.cmd.SysProcAttr = childAttr()
@@ -236,7 +236,7 @@ func (f *fleet) unguarded(ctx context.Context, n int, tick string) error {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			cmd := exec.CommandContext(ctx, f.exe, "demo-cron", "--dir", f.dir, "--tick", tick) //nolint:gosec // our own binary
+			cmd := exec.CommandContext(ctx, f.exe, "demo-cron", "--dir", f.dir, "--tick", tick)
 			cmd.Env = cleanEnv()
 			cmd.SysProcAttr = childAttr()
 			if out, err := cmd.CombinedOutput(); err != nil {

@@ -75,7 +75,7 @@ func commit(dir string, c Commit) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, commitsFile), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // DIR is the user's own
+	f, err := os.OpenFile(filepath.Join(dir, commitsFile), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func commit(dir string, c Commit) error {
 }
 
 func readCommits(dir string) ([]Commit, error) {
-	b, err := os.ReadFile(filepath.Join(dir, commitsFile)) //nolint:gosec // DIR is the user's own
+	b, err := os.ReadFile(filepath.Join(dir, commitsFile))
 	if os.IsNotExist(err) {
 		return nil, nil
 	}

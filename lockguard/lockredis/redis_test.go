@@ -155,22 +155,67 @@ func TestTwoRoundTrips(t *testing.T) {
 	}
 	do() // loads the scripts
 	admin := server.Client(t)
-	commands := func() (n int) {
-		text := admin.Info(ctx, "commandstats").Val()
-		for _, name := range []string{"evalsha", "eval", "script|load", "subscribe", "script"} {
-			if m := regexp.MustCompile(`cmdstat_` + regexp.QuoteMeta(name) + `:calls=(\d+)`).FindStringSubmatch(text); m != nil {
-				k, _ := strconv.Atoi(m[1])
-				n += k
-			}
-		}
-		return n
-	}
+	commands := func() int { return requests(t, admin) }
 	before := commands()
 	for range 100 {
 		do()
 	}
 	if got := commands() - before; got != 200 {
 		t.Errorf("%d requests for 100 short holds, want 200", got)
+	}
+}
+
+// requests is how many scripts and subscriptions the server has been sent.
+func requests(t *testing.T, admin *redis.Client) (n int) {
+	t.Helper()
+	text, err := admin.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"evalsha", "eval", "script|load", "subscribe"} {
+		if m := regexp.MustCompile(`cmdstat_` + regexp.QuoteMeta(name) + `:calls=(\d+)`).FindStringSubmatch(text); m != nil {
+			k, _ := strconv.Atoi(m[1])
+			n += k
+		}
+	}
+	return n
+}
+
+func TestRenewalsAreBatched(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := testkit.Redis(t)
+	g, _ := newGuard(t, server.Client(t), lockguard.Observer{
+		Lost: func(_ lockguard.Labels, r lockguard.Reason) { t.Errorf("lost: %s", r) },
+	})
+	var held []*lockguard.Handle
+	for i := range 300 {
+		h, err := g.TryAcquire(ctx, fmt.Sprint("k", i), lockguard.WithTTL(3*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, h)
+	}
+	admin := server.Client(t)
+	before := requests(t, admin)
+	testkit.Poll(t, 20*time.Second, 10*time.Millisecond, func() bool {
+		for _, h := range held {
+			if h.Renewals() < 3 {
+				return false
+			}
+		}
+		return true
+	}, "three renewals of each")
+	// 900 renewals are 9 batches of 100; they were granted over some time, and
+	// only what is due within TTL/30 goes together.
+	if got := requests(t, admin) - before; got > 60 {
+		t.Errorf("%d requests for 900 renewals", got)
+	}
+	for _, h := range held {
+		if err := h.Check(); err != nil {
+			t.Error(err)
+		}
+		_, _ = h.Release(ctx)
 	}
 }
 

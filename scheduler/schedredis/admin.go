@@ -107,12 +107,43 @@ func (s *State) History(ctx context.Context, job string, n int) ([]scheduler.His
 			return v
 		}
 		at, _, _ := strings.Cut(m.ID, "-")
+		var run *scheduler.RunEntry
+		if n := number("attempt"); n > 0 {
+			fence, _ := strconv.ParseUint(field("fence"), 10, 64)
+			run = &scheduler.RunEntry{Reason: field("reason"), Attempt: int(n), Fence: fence, Takeover: field("takeover") == "1", TookMS: number("took")}
+		}
 		entries = append(entries, scheduler.HistoryEntry{
 			At: instant(at), Outcome: field("outcome"), Tick: instant(field("tick")), Label: field("label"),
-			Count: number("count"), By: cmp.Or(field("by"), field("id")), TaskID: field("task"), LateMS: number("late"),
+			Count: number("count"), By: cmp.Or(field("by"), field("id")), TaskID: field("task"), LateMS: number("late"), Run: run,
 		})
 	}
 	return entries, nil
+}
+
+// The bounds of a job's history; claim.lua and registry.lua keep the same.
+const (
+	historyEntries = 50
+	historyKept    = 7 * 24 * time.Hour
+)
+
+// AddHistory implements [scheduler.Admin].
+func (s *State) AddHistory(ctx context.Context, job string, e scheduler.HistoryEntry) error {
+	if e.Run == nil {
+		return errors.New("schedredis: AddHistory is for runs")
+	}
+	key := s.historyKey(job)
+	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.XAdd(ctx, &redis.XAddArgs{Stream: key, MaxLen: historyEntries, Values: []any{
+			"outcome", e.Outcome, "tick", millis(e.Tick), "label", e.Label, "count", 1, "by", e.By, "task", e.TaskID, "late", 0,
+			"reason", e.Run.Reason, "attempt", e.Run.Attempt, "fence", e.Run.Fence, "takeover", flag(e.Run.Takeover), "took", e.Run.TookMS,
+		}})
+		p.PExpire(ctx, key, historyKept)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("schedredis: history of job %q: %w", job, err)
+	}
+	return nil
 }
 
 // Replicas implements [scheduler.Admin].

@@ -14,6 +14,7 @@ import (
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/internal/testkit"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
 
 // fill sends n messages at once and returns their ids.
@@ -399,4 +400,36 @@ func TestWhatWasTakenAheadGoesBack(t *testing.T) {
 	if n := r.number(r.rdb.LLen(context.Background(), "celery")); n != 998 {
 		t.Errorf("%d wait for others, want 998", n)
 	}
+}
+
+// A full server refuses new messages, but what runs is completed.
+func TestFullServerTakesResultsAndAcks(t *testing.T) {
+	t.Parallel()
+	srv := testkit.Redis(t, "--maxmemory-policy", "noeviction")
+	r := rigAt(t, srv.Addr)
+	ctx := context.Background()
+	begun, finish := make(chan struct{}), make(chan struct{})
+	r.start(Config{}, nil, func(_ context.Context, d *tasks.Delivery) tasks.Outcome {
+		if d.Task.Name == "t.first" {
+			close(begun)
+			<-finish
+		}
+		return succeed(`"done"`)
+	})
+	id := r.enqueue("t.first")
+	<-begun
+	second := r.enqueue("t.second")
+	if err := r.rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Enqueue(ctx, "t.third"); err == nil || !redis.HasErrorPrefix(err, "OOM") && !redis.HasErrorPrefix(errors.Unwrap(err), "OOM") {
+		t.Errorf("enqueue on a full server: %v", err)
+	}
+	close(finish)
+	for _, id := range []string{id, second} {
+		if res := r.wait(id, 5*time.Second); res.State != wire.StateSuccess {
+			t.Errorf("%+v", res)
+		}
+	}
+	r.empty()
 }

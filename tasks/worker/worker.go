@@ -44,7 +44,7 @@ func (w *Worker) SetWaker(waker tasks.Waker) { w.waker = waker }
 // Run is the chain, and a [tasks.Runner].
 func (w *Worker) Run(ctx context.Context, d *tasks.Delivery) tasks.Outcome {
 	r := &run{w: w, d: d, info: Run{Task: d.Task}, begun: d.Begun()}
-	return r.observed(func() tasks.Outcome {
+	return r.observed(ctx, func() tasks.Outcome {
 		return r.recovered(func() tasks.Outcome {
 			return r.planned(func() tasks.Outcome {
 				return r.locked(ctx, func(ctx context.Context) tasks.Outcome {
@@ -68,16 +68,16 @@ type run struct {
 }
 
 // observed tells the observer of the outcome and writes the log line.
-func (r *run) observed(next func() tasks.Outcome) tasks.Outcome {
+func (r *run) observed(ctx context.Context, next func() tasks.Outcome) tasks.Outcome {
 	out := next()
 	if f := r.w.cfg.Observer.Finished; f != nil {
 		f(r.info, out)
 	}
-	r.logOutcome(out)
+	r.logOutcome(ctx, out)
 	return out
 }
 
-func (r *run) logOutcome(out tasks.Outcome) {
+func (r *run) logOutcome(ctx context.Context, out tasks.Outcome) {
 	level := slog.LevelInfo
 	switch {
 	case out.Kind == tasks.Succeeded && out.Note == nil && !r.info.Takeover:
@@ -109,7 +109,7 @@ func (r *run) logOutcome(out tasks.Outcome) {
 	if r.info.Takeover {
 		attrs = append(attrs, slog.Bool("takeover", true))
 	}
-	r.w.log.LogAttrs(context.Background(), level, "task "+out.Kind.String(), attrs...)
+	r.w.log.LogAttrs(ctx, level, "task "+out.Kind.String(), attrs...)
 }
 
 // recovered keeps the process alive whatever goes wrong in the chain itself.
