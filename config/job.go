@@ -18,6 +18,20 @@ import (
 type jobReader struct {
 	places
 	job *scheduler.Job
+	// checks look at templates one by one, at their own places. They run only
+	// if the job as a whole is not sound, since parsing templates is most of the
+	// work of a large file.
+	checks []func()
+}
+
+// later runs a check when the job turns out to be unsound; at once for
+// defaults:, which are read once.
+func (j *jobReader) later(check func()) {
+	if j.shared {
+		check()
+		return
+	}
+	j.checks = append(j.checks, check)
 }
 
 func (j *jobReader) fields() map[string]field {
@@ -105,7 +119,7 @@ func (j *jobReader) lock(_, v *yaml.Node, path string) {
 	j.block(v, "lock.", path, lockKeysOf(&l).fields(j.d, func(k, v *yaml.Node, path string) {
 		word(k, v, path)
 		if strings.Contains(v.Value, "{{") {
-			j.template(v, path, render.Text)
+			j.later(func() { j.template(v, path, render.Text) })
 		}
 	}))
 	j.job.Lock = &l
@@ -127,7 +141,7 @@ func (j *jobReader) record(_, v *yaml.Node, path string) {
 	j.block(v, "idempotency.", path, map[string]field{
 		"key": func(k, v *yaml.Node, path string) {
 			word(k, v, path)
-			j.recordKey(v, path)
+			j.later(func() { j.recordKey(v, path) })
 		},
 		"store":     oneOf(j.d, &rec.Store, "redis"),
 		"retention": j.d.duration(&rec.Retention, time.Second),
@@ -233,9 +247,14 @@ func (j *jobReader) kwargs(_, v *yaml.Node, path string) {
 func (j *jobReader) value(v *yaml.Node, key, path string) any {
 	before := len(j.d.problems)
 	value := values{d: j.d, str: func(n *yaml.Node, path string) {
-		if strings.Contains(n.Value, "{{") {
-			j.template(n, path, render.Text)
+		if !strings.Contains(n.Value, "{{") {
+			return
 		}
+		j.later(func() {
+			if j.template(n, path, render.Text) == nil {
+				j.told[key] = true
+			}
+		})
 	}}.read(v, path)
 	if len(j.d.problems) > before {
 		j.told[key] = true
@@ -270,7 +289,14 @@ func (j *jobReader) finish(specs *scheduler.SpecParser) {
 	}
 	j.checkMisfire()
 	j.checkRetention()
-	for _, e := range scheduler.JobErrors(j.job.Validate()) {
+	err := j.job.Validate()
+	if err == nil {
+		return
+	}
+	for _, check := range j.checks {
+		check()
+	}
+	for _, e := range scheduler.JobErrors(err) {
 		j.report(e)
 	}
 }

@@ -125,26 +125,30 @@ func (d *decoder) wantCleanText(text []byte) bool {
 		d.errorf(top(), "", "save the file as UTF-8", "the file is in UTF-16")
 		return false
 	}
-	line, column := 1, 1
 	for i := 0; i < len(text); {
+		if c := text[i]; c >= 0x20 && c < 0x7f || c == '\n' || c == '\r' || c == '\t' {
+			i++
+			continue
+		}
 		r, size := utf8.DecodeRune(text[i:])
-		at := &yaml.Node{Line: line, Column: column}
 		switch {
 		case r == utf8.RuneError && size <= 1:
-			d.errorf(at, "", "save the file as UTF-8", "the byte 0x%02x is no UTF-8", text[i])
+			d.errorf(placeOf(text, i), "", "save the file as UTF-8", "the byte 0x%02x is no UTF-8", text[i])
 			return false
 		case i == 0 && r == '\ufeff':
 		case !printable(r):
-			d.errorf(at, "", "remove it", "the control character %U cannot stand in a file", r)
+			d.errorf(placeOf(text, i), "", "remove it", "the control character %U cannot stand in a file", r)
 			return false
 		}
 		i += size
-		column++
-		if r == '\n' {
-			line, column = line+1, 1
-		}
 	}
 	return true
+}
+
+// placeOf is the place of an offset, in lines and characters.
+func placeOf(text []byte, offset int) *yaml.Node {
+	start := bytes.LastIndexByte(text[:offset], '\n') + 1
+	return &yaml.Node{Line: bytes.Count(text[:offset], []byte("\n")) + 1, Column: utf8.RuneCount(text[start:offset]) + 1}
 }
 
 func printable(r rune) bool {

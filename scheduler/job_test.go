@@ -94,7 +94,7 @@ func TestRequestDefaults(t *testing.T) {
 	if g.Lock.TTLMS != 30_000 || g.Lock.ExpectMS != 300_000 || g.Lock.OnBusy != tasks.OnBusySkip {
 		t.Errorf("lock %+v", g.Lock)
 	}
-	if g.Record.Key != "hourly-report@2026-01-01T09:00:00+01:00" || g.Record.RetentionMS != 7*24*3600_000 {
+	if g.Record.Key != "job:hourly-report:2026-01-01T09:00:00+01:00" || g.Record.RetentionMS != 7*24*3600_000 {
 		t.Errorf("record %+v", g.Record)
 	}
 	if g.BeginBy != g.Tick+24*3600_000 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/solobeat/solobeat/idempotency"
 	"github.com/solobeat/solobeat/internal/render"
 	"github.com/solobeat/solobeat/tasks"
 )
@@ -146,16 +147,20 @@ func (t *templates) guard(j *Job, namespace string, tick Occurrence, data render
 	}
 	var err error
 	if l := j.Lock; l != nil {
-		key := "solobeat:" + namespace + ":lock:" + j.Name
+		name := cmp.Or(l.Key, "solobeat:"+namespace+":lock:"+j.Name)
+		key := name
 		if t.lock != nil {
 			if key, err = t.lock.Render(data); err != nil {
 				return nil, j.templateError("lock.key", err)
 			}
 		}
 		g.Lock = l.guard(j, key)
+		if name != key {
+			g.Lock.Name = name // metrics show the template, whose series are bounded
+		}
 	}
 	if r := j.Record; r != nil {
-		key := j.Name + "@" + tick.Label
+		key := idempotency.JobKey(j.Task, j.Name, tick.Label).Text
 		if t.record != nil {
 			if key, err = t.record.Render(data); err != nil {
 				return nil, j.templateError("idempotency.key", err)

@@ -99,6 +99,7 @@ func (r *replica) workerObserver() worker.Observer {
 	count := obs.Finished
 	obs.Finished = func(run worker.Run, out tasks.Outcome) {
 		count(run, out)
+		r.history.note(run, out)
 	}
 	return obs
 }

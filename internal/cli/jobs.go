@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,7 +99,7 @@ func (c *program) jobsShow(ctx context.Context, name string) error {
 func (c *program) jobsHistoryCommand() *cobra.Command {
 	var n int
 	cmd := &cobra.Command{
-		Use: "history JOB", Short: "The last decisions about a job's ticks, the newest first", Args: args(1, 1, "one job name"),
+		Use: "history JOB", Short: "The last decisions about a job's ticks and the ends of its runs, the newest first", Args: args(1, 1, "one job name"),
 		Example: "  solobeat jobs history hourly-report -n 20",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			s, err := c.open(cmd.Context(), "jobs")
@@ -110,16 +111,42 @@ func (c *program) jobsHistoryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := &table{header: []string{"AT", "OUTCOME", "TICK", "COUNT", "LATE", "BY", "TASK ID"}}
-			for _, e := range entries {
-				t.add(stamp(e.At), e.Outcome, e.Label, fmt.Sprint(e.Count), short(time.Duration(e.LateMS)*time.Millisecond), e.By, e.TaskID)
-			}
 			if entries == nil {
 				entries = []scheduler.HistoryEntry{}
 			}
-			return c.print(entries, t, "no history")
+			return c.print(entries, historyTable(entries), "no history: no scheduler has settled a tick of "+names[0])
 		},
 	}
 	cmd.Flags().IntVarP(&n, "count", "n", 0, "at most so many (default: all that are kept)")
 	return c.withOutput(cmd)
+}
+
+func historyTable(entries []scheduler.HistoryEntry) *table {
+	t := &table{header: []string{"AT", "OUTCOME", "TICK", "BY", "DETAIL", "TASK ID"}}
+	for _, e := range entries {
+		t.add(stamp(e.At), e.Outcome, e.Label, e.By, historyDetail(e), e.TaskID)
+	}
+	return t
+}
+
+// historyDetail tells of a decision how many ticks it was about and how late
+// they were, of a run how it went.
+func historyDetail(e scheduler.HistoryEntry) string {
+	var parts []string
+	add := func(ok bool, format string, args ...any) {
+		if ok {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	if r := e.Run; r != nil {
+		add(r.Reason != "", "%s", r.Reason)
+		add(r.Takeover, "takeover")
+		add(r.Attempt > 1, "attempt %d", r.Attempt)
+		add(r.TookMS > 0, "took %s", short(time.Duration(r.TookMS)*time.Millisecond))
+		add(r.Fence > 0, "fence %d", r.Fence)
+		return strings.Join(parts, ", ")
+	}
+	add(e.Count > 1, "%d ticks", e.Count)
+	add(e.LateMS >= 1000, "%s late", short(time.Duration(e.LateMS)*time.Millisecond))
+	return strings.Join(parts, ", ")
 }

@@ -113,6 +113,7 @@ type replica struct {
 	engine  *celery.Engine
 	chain   *worker.Worker
 	sched   *scheduler.Scheduler
+	history *historian
 	pulse   pulse
 }
 
@@ -134,6 +135,7 @@ func (r *replica) run(ctx context.Context) error {
 	if err := r.stores.reach(ctx, startWait); err != nil {
 		return stopped(ctx, err)
 	}
+	defer r.closeHistory()
 	if err := r.build(ctx); err != nil {
 		return stopped(ctx, err)
 	}
@@ -217,6 +219,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 	if r.records, err = r.stores.recordGuard(ctx, r.metrics.RecordObserver()); err != nil {
 		return err
 	}
+	r.history = newHistorian(r.stores.state(), orDefault(r.nodeName(), celery.DefaultNodeName()), r.log)
 	entries := map[string]worker.TaskConfig{}
 	for _, t := range r.cfg.Tasks {
 		entries[t.Name] = t.Config
@@ -328,6 +331,12 @@ func (r *replica) serve(ctx context.Context) error {
 		r.log.Info("stopped")
 	}
 	return err
+}
+
+func (r *replica) closeHistory() {
+	if r.history != nil {
+		r.history.close()
+	}
 }
 
 func (r *replica) runScheduler(ctx context.Context) error {

@@ -185,8 +185,9 @@ func (r *run) hasBegun(ctx context.Context) bool {
 	if r.begun || r.plan.record == nil {
 		return r.begun
 	}
-	rec, found, _ := r.plan.record.guard.Peek(ctx, r.plan.record.key) // a terminal state is an error, and tells the id as well
-	r.begun = found && rec.TaskID == r.d.Task.ID
+	// Past the guard, which would count a decision: this is only a look.
+	rec, found, err := r.plan.record.guard.Store().Peek(ctx, r.plan.record.key)
+	r.begun = err == nil && found && rec.TaskID == r.d.Task.ID
 	return r.begun
 }
 

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/worker"
+)
+
+const (
+	// historyBuffer bounds the outcomes that wait to be written; more are
+	// dropped, since history is for people and never holds up a run.
+	historyBuffer  = 256
+	historyTimeout = time.Second
+	// parkedKnown bounds the tasks that are known to be parked.
+	parkedKnown = 1000
+)
+
+// historian writes the outcomes of jobs' runs into the jobs' history, beside
+// the runs: a store that is slow or away costs history and nothing else.
+type historian struct {
+	admin scheduler.Admin
+	by    string
+	log   *slog.Logger
+
+	entries chan historyNote
+	stop    chan struct{}
+	done    chan struct{}
+
+	mu     sync.Mutex
+	parked map[string]bool // task ids whose parking has been told
+}
+
+type historyNote struct {
+	job   string
+	entry scheduler.HistoryEntry
+}
+
+func newHistorian(admin scheduler.Admin, by string, log *slog.Logger) *historian {
+	h := &historian{
+		admin: admin, by: by, log: log, parked: map[string]bool{},
+		entries: make(chan historyNote, historyBuffer), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	go h.write()
+	return h
+}
+
+// note queues the outcome of a run; a run of no job has no history.
+func (h *historian) note(run worker.Run, out tasks.Outcome) {
+	if run.Schedule == "" || !h.worth(run, out) {
+		return
+	}
+	select {
+	case h.entries <- historyNote{run.Schedule, h.entry(run, out)}:
+	default:
+	}
+}
+
+// worth leaves out that a message was parked again: it may be every second,
+// and would push all else out of the history.
+func (h *historian) worth(run worker.Run, out tasks.Outcome) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	id := run.Task.ID
+	if out.Kind != tasks.Parked || run.Executed {
+		delete(h.parked, id)
+		return true
+	}
+	if h.parked[id] || len(h.parked) >= parkedKnown {
+		return false
+	}
+	h.parked[id] = true
+	return true
+}
+
+func (h *historian) entry(run worker.Run, out tasks.Outcome) scheduler.HistoryEntry {
+	e := scheduler.HistoryEntry{
+		Outcome: out.Kind.String(), Count: 1, By: h.by, TaskID: run.Task.ID,
+		Run: &scheduler.RunEntry{
+			Reason: out.Reason, Attempt: run.Task.Attempt, Fence: run.Fence, Takeover: run.Takeover, TookMS: run.Took.Milliseconds(),
+		},
+	}
+	if g := run.Task.Guard; g != nil {
+		e.Label = g.Label
+		if g.Tick > 0 {
+			e.Tick = time.UnixMilli(g.Tick).UTC()
+		}
+	}
+	switch {
+	case out.Note != nil:
+		e.Outcome, e.Run.Reason = out.Note.Outcome, out.Note.Reason
+	case out.Kind == tasks.Parked:
+		e.Run.Reason = string(out.Park.Reason)
+	}
+	return e
+}
+
+func (h *historian) write() {
+	defer close(h.done)
+	for {
+		select {
+		case n := <-h.entries:
+			h.add(n)
+		case <-h.stop:
+			for {
+				select {
+				case n := <-h.entries:
+					h.add(n)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (h *historian) add(n historyNote) {
+	ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
+	defer cancel()
+	if err := h.admin.AddHistory(ctx, n.job, n.entry); err != nil {
+		h.log.Debug("history was not written", "schedule", n.job, "error", err)
+	}
+}
+
+// close writes what waits, for at most 2 s.
+func (h *historian) close() {
+	close(h.stop)
+	timer := time.NewTimer(2 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-h.done:
+	case <-timer.C:
+	}
+}
