@@ -77,8 +77,8 @@ func TestF01_UnquotedStar(t *testing.T) {
 	for _, spec := range []string{"0 * * * *", `"0 * * * *"`, "0 */2 * * *", `"*/5 * * * *"`} {
 		loads(t, oneJob("cron: "+spec))
 	}
-	var any yaml.Node // the control: what the parser says by itself
-	if err := yaml.Unmarshal(oneJob("cron: * * * * *"), &any); err == nil || strings.Contains(err.Error(), "quote") {
+	var node yaml.Node // the control: what the parser says by itself
+	if err := yaml.Unmarshal(oneJob("cron: * * * * *"), &node); err == nil || strings.Contains(err.Error(), "quote") {
 		t.Errorf("the parser's own error is %v", err)
 	}
 }

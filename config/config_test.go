@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -347,9 +348,9 @@ jobs:
 		t.Fatal(err)
 	}
 	var got []string
-	ps, ok := Together(c, jobs).(Problems) //nolint:errorlint // nothing else is returned
-	if !ok {
-		t.Fatal("no problems")
+	var ps Problems
+	if err := Together(c, jobs); !errors.As(err, &ps) {
+		t.Fatalf("error %v", err)
 	}
 	for _, p := range ps {
 		got = append(got, p.String())

@@ -148,7 +148,7 @@ const restoring = `
 			return original(tag, *args, **options)
 		channel.qos.restore_by_tag = noting
 		while not ledger.exists("restoring:stop"):
-			channel.qos.restore_visible(interval=1, num=0)
+			channel.qos.restore_visible(interval=1, num=None)
 			time.sleep(0.2)
 	return restored
 `

@@ -63,7 +63,7 @@ func (s *stack) celeryEnv(more settings) []string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return []string{"CELERY_CONFIG=" + string(b), "TEST_LEDGER=" + s.redis.URL(9)}
+	return []string{"APP_SETTINGS=" + string(b), "TEST_LEDGER=" + s.redis.URL(9)}
 }
 
 func (s *stack) pythonFolder() string {

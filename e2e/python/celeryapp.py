@@ -1,6 +1,6 @@
 """A plain Celery app: what the tests' Python clients and workers share.
 
-CELERY_CONFIG holds its settings as JSON, TEST_LEDGER the Redis that tasks
+APP_SETTINGS holds its settings as JSON, TEST_LEDGER the Redis that tasks
 write to, so that tests count outside of Celery.
 """
 
@@ -12,7 +12,7 @@ import redis
 from celery import Celery
 
 app = Celery("celeryapp")
-app.conf.update(json.loads(os.environ["CELERY_CONFIG"]))
+app.conf.update(json.loads(os.environ["APP_SETTINGS"]))
 ledger = redis.Redis.from_url(os.environ["TEST_LEDGER"], decode_responses=True)
 
 

@@ -33,10 +33,14 @@ the process that works on it is killed. Needs nothing but this binary.`,
 					return perr
 				}
 			}
-			if cmd.Context().Err() != nil && !errors.Is(err, demo.ErrNotSolo) {
+			switch {
+			case cmd.Context().Err() == nil || errors.Is(err, demo.ErrNotSolo):
+				return err
+			case sum == nil:
+				return exitf(130, "interrupted before the summary")
+			default:
 				return nil
 			}
-			return err
 		},
 	}
 	f := cmd.Flags()
@@ -84,7 +88,7 @@ func (c *program) demoCronCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "demo-cron", Hidden: true, Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return demo.Unguarded(cmd.Context(), dir, tick)
+			return demo.Unguarded(cmd.Context(), c.In, dir, tick)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "")

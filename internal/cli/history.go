@@ -51,11 +51,15 @@ func newHistorian(admin scheduler.Admin, by string, log *slog.Logger) *historian
 
 // note queues the outcome of a run; a run of no job has no history.
 func (h *historian) note(run worker.Run, out tasks.Outcome) {
-	if run.Schedule == "" || !h.worth(run, out) {
+	job := run.Schedule
+	if g := run.Task.Guard; job == "" && g != nil {
+		job = g.Job
+	}
+	if job == "" || !h.worth(run, out) {
 		return
 	}
 	select {
-	case h.entries <- historyNote{run.Schedule, h.entry(run, out)}:
+	case h.entries <- historyNote{job, h.entry(run, out)}:
 	default:
 	}
 }

@@ -75,6 +75,13 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if err := s.close(ending); err != nil {
+			_, _ = fmt.Fprintf(o.Err, "demo: keys of the demo may be left (%s*): %v\n", s.prefix, err)
+		}
+	}()
 	if err := writeFiles(o.Dir, s, o.Tick, o.Unsafe); err != nil {
 		return nil, err
 	}
@@ -82,15 +89,8 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer f.stop()
 	st := &stage{o: o, store: s, fleet: f, began: time.Now()}
-	defer func() {
-		f.stop()
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		if err := s.close(ending); err != nil {
-			_, _ = fmt.Fprintf(o.Err, "demo: keys of the demo may be left (%s*): %v\n", s.prefix, err)
-		}
-	}()
 	return st.play(ctx)
 }
 
@@ -107,6 +107,8 @@ type stage struct {
 	starts   map[string]int
 	commits  map[string]int
 	long     longRun
+	// unscheduled: no further tick is wanted.
+	unscheduled bool
 }
 
 type killed struct {
@@ -187,7 +189,7 @@ func (st *stage) startReplicas(ctx context.Context) error {
 	defer cancel()
 	var rs []*replica
 	for n := 1; n <= st.o.Replicas; n++ {
-		r, err := st.fleet.spawn(n, "")
+		r, err := st.fleet.spawn(n, freeAddr())
 		if err != nil {
 			return err
 		}

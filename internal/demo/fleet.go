@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -46,8 +48,11 @@ type fleet struct {
 	events chan Event
 
 	mu       sync.Mutex
+	stopping bool
 	replicas []*replica
 	readers  sync.WaitGroup
+	// gone is closed when nobody hears events any more.
+	gone chan struct{}
 }
 
 func newFleet(dir string, s *store, unsafe bool) (*fleet, error) {
@@ -55,14 +60,32 @@ func newFleet(dir string, s *store, unsafe bool) (*fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("demo: own binary: %w", err)
 	}
-	return &fleet{dir: dir, exe: exe, store: s, unsafe: unsafe, events: make(chan Event, 256)}, nil
+	return &fleet{dir: dir, exe: exe, store: s, unsafe: unsafe, events: make(chan Event, 256), gone: make(chan struct{})}, nil
 }
 
-// spawn starts replica n; addr is "" for a free port.
-func (f *fleet) spawn(n int, addr string) (*replica, error) {
-	listen := addr
-	if listen == "" {
-		listen = "127.0.0.1:0"
+// errStopping: the fleet takes no more replicas.
+var errStopping = errors.New("demo: the fleet is being stopped")
+
+// freeAddr is a loopback address for metrics. It lies below the ports that
+// systems give to outgoing connections, so that nobody has it while its
+// replica is dead.
+func freeAddr() string {
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			_ = l.Close()
+			return addr
+		}
+	}
+	return "127.0.0.1:0"
+}
+
+// spawn starts replica n with the metrics address listen.
+func (f *fleet) spawn(n int, listen string) (*replica, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopping {
+		return nil, errStopping
 	}
 	log, err := os.OpenFile(filepath.Join(f.dir, logName(n)), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -73,7 +96,7 @@ func (f *fleet) spawn(n int, addr string) (*replica, error) {
 	if f.store.embedded != nil {
 		args = append(args, "--embedded-store")
 	}
-	r := &replica{n: n, addr: addr, cmd: exec.Command(f.exe, args...), exited: make(chan struct{}), ready: make(chan struct{})}
+	r := &replica{n: n, cmd: exec.Command(f.exe, args...), exited: make(chan struct{}), ready: make(chan struct{})}
 	r.cmd.Env = f.env(n, listen)
 	r.cmd.Stderr = log
 	r.cmd.SysProcAttr = childAttr()
@@ -87,9 +110,7 @@ func (f *fleet) spawn(n int, addr string) (*replica, error) {
 	if err := r.cmd.Start(); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
 	f.replicas = append(f.replicas, r)
-	f.mu.Unlock()
 	f.readers.Go(func() { f.read(r, out) })
 	return r, nil
 }
@@ -120,11 +141,19 @@ func (f *fleet) read(r *replica, out io.Reader) {
 			r.once.Do(func() { r.addr = e.Detail; close(r.ready) })
 			continue
 		}
-		f.events <- e
+		f.tell(e)
 	}
 	_ = r.cmd.Wait()
 	r.state = r.cmd.ProcessState
 	close(r.exited)
+}
+
+// tell passes an event on, unless nobody listens any more.
+func (f *fleet) tell(e Event) {
+	select {
+	case f.events <- e:
+	case <-f.gone:
+	}
 }
 
 // await waits until a replica is ready.
@@ -215,6 +244,10 @@ func (f *fleet) kill(ctx context.Context, r *replica) (syscall.Signal, error) {
 
 // stop ends all replicas: TERM, and KILL for who does not go.
 func (f *fleet) stop() {
+	f.mu.Lock()
+	f.stopping = true
+	f.mu.Unlock()
+	close(f.gone)
 	for _, r := range f.alive() {
 		_ = r.cmd.Process.Signal(syscall.SIGTERM)
 	}
@@ -239,6 +272,10 @@ func (f *fleet) unguarded(ctx context.Context, n int, tick string) error {
 			cmd := exec.CommandContext(ctx, f.exe, "demo-cron", "--dir", f.dir, "--tick", tick)
 			cmd.Env = cleanEnv()
 			cmd.SysProcAttr = childAttr()
+			if _, err := cmd.StdinPipe(); err != nil { // its end tells the child that its parent is gone
+				errs[i] = err
+				return
+			}
 			if out, err := cmd.CombinedOutput(); err != nil {
 				errs[i] = fmt.Errorf("demo: cron job %d: %w: %s", i+1, err, out)
 			}

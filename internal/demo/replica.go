@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,7 +22,7 @@ const TaskName = "reports.hourly"
 // Event is one thing that a replica tells its parent, a line on its stdout.
 type Event struct {
 	MS      int64  `json:"ms"`
-	Tick    string `json:"tick,omitempty"`
+	Tick    string `json:"tick"`
 	Replica int    `json:"replica"`
 	PID     int    `json:"pid"`
 	Event   string `json:"event"`
@@ -67,6 +68,7 @@ type Child struct {
 
 	start chan struct{}
 	quit  chan struct{}
+	once  sync.Once // the order to quit may come twice
 }
 
 // NewChild reads the parent's orders from in and tells events on out. When in
@@ -90,7 +92,7 @@ func (c *Child) obey(in io.Reader) {
 		case orderSchedule:
 			close(c.start)
 		case orderUnschedule:
-			close(c.quit)
+			c.once.Do(func() { close(c.quit) })
 		}
 	}
 	os.Exit(1) //nolint:forbidigo // the parent is gone, and a replica must not outlive it
@@ -166,12 +168,19 @@ func readPlan(dir string) Plan {
 }
 
 // Unguarded is one cron job of scene 1: it forms the report at one tick, with
-// neither scheduler nor queue, lock or record.
-func Unguarded(ctx context.Context, dir, tick string) error {
+// neither scheduler nor queue, lock or record. When in ends, the parent is
+// gone, and so is the cron job.
+func Unguarded(ctx context.Context, in io.Reader, dir, tick string) error {
 	at, err := time.Parse(time.RFC3339, tick)
 	if err != nil {
 		return fmt.Errorf("demo: tick %q: %w", tick, err)
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		cancel(errors.New("demo: the parent is gone"))
+	}()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)

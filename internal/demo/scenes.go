@@ -10,6 +10,8 @@ import (
 const (
 	scrapeAfter = 600 * time.Millisecond // into the run that is to be killed
 	killAfter   = time.Second
+	// unscheduleAfter lets all replicas meet the last tick once one has it.
+	unscheduleAfter = time.Second
 	lockTTL     = 4 * time.Second
 	// restartAfter brings the killed replica back even if nobody takes over.
 	restartAfter = 18 * time.Second
@@ -25,8 +27,7 @@ func (st *stage) guardedScenes(ctx context.Context) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, st.lastTick().Add(lateAfter), errors.New("demo: the reports did not come in time: see the replicas' logs"))
 	defer cancel()
 	st.starts, st.commits = map[string]int{}, map[string]int{}
-	kill, restart, unschedule := stoppedTimer(), stoppedTimer(), time.NewTimer(time.Until(st.lastTick().Add(time.Second)))
-	defer unschedule.Stop()
+	timers := timers{kill: stoppedTimer(), restart: stoppedTimer(), unschedule: stoppedTimer()}
 	watch := time.NewTicker(200 * time.Millisecond)
 	defer watch.Stop()
 	back := make(chan error, 1)
@@ -35,13 +36,13 @@ func (st *stage) guardedScenes(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case e := <-st.fleet.events:
-			st.event(e, kill, restart)
-		case <-kill.C:
+			st.event(e, &timers)
+		case <-timers.kill.C:
 			if err := st.kill(ctx); err != nil {
 				return err
 			}
-			restart.Reset(restartAfter)
-		case <-restart.C:
+			timers.restart.Reset(restartAfter)
+		case <-timers.restart.C:
 			if !st.killed.restarting {
 				st.killed.restarting = true
 				go func() { back <- st.bringBack(ctx) }()
@@ -51,14 +52,13 @@ func (st *stage) guardedScenes(ctx context.Context) error {
 				return err
 			}
 			st.killed.back = true
+			if st.unscheduled {
+				st.unschedule()
+			}
 		case <-watch.C:
 			st.watchLongRun(ctx)
-		case <-unschedule.C:
-			if st.o.Once {
-				for _, r := range st.fleet.alive() {
-					r.order(orderUnschedule)
-				}
-			}
+		case <-timers.unschedule.C:
+			st.unschedule()
 		}
 	}
 	select {
@@ -68,6 +68,17 @@ func (st *stage) guardedScenes(ctx context.Context) error {
 	}
 	st.say("")
 	return nil
+}
+
+// timers are what the replicas' events set going.
+type timers struct{ kill, restart, unschedule *time.Timer }
+
+// unschedule ends the schedulers: the last tick has been met by all.
+func (st *stage) unschedule() {
+	st.unscheduled = true
+	for _, r := range st.fleet.alive() {
+		r.order(orderUnschedule)
+	}
 }
 
 func stoppedTimer() *time.Timer {
@@ -87,18 +98,21 @@ func (st *stage) done() bool {
 	return st.killed.back
 }
 
-func (st *stage) event(e Event, kill, restart *time.Timer) {
+func (st *stage) event(e Event, t *timers) {
 	st.note(e)
 	switch e.Event {
 	case "claimed":
 		st.say("   %s  hour %s: replica %d claimed it, %d others met it and stood aside", st.at(), st.hour(e.Tick), e.Replica, len(st.fleet.alive())-1)
+		if st.o.Once && e.Tick == st.label(st.o.Ticks-1) {
+			t.unschedule.Reset(unscheduleAfter)
+		}
 	case "started":
-		st.started(e, kill)
+		st.started(e, t.kill)
 	case "reported":
 		st.commits[e.Tick]++
 		st.say("   %s  hour %s: report formed by replica %d (pid %d), fence %d, lock renewed %d time(s)", st.at(), st.hour(e.Tick), e.Replica, e.PID, e.Fence, e.Renewals)
 		if e.Tick == st.label(1) && st.killed.dead && !st.killed.restarting {
-			restart.Reset(0)
+			t.restart.Reset(0)
 		}
 	case "failed":
 		st.say("   %s  hour %s: run of replica %d ended: %s", st.at(), st.hour(e.Tick), e.Replica, e.Detail)
@@ -156,10 +170,7 @@ func (st *stage) bringBack(ctx context.Context) error {
 		return err
 	}
 	r.order(orderSchedule)
-	if st.o.Once && time.Now().After(st.lastTick()) {
-		r.order(orderUnschedule)
-	}
-	st.fleet.events <- Event{MS: time.Now().UnixMilli(), Replica: r.n, PID: r.cmd.Process.Pid, Event: "back"}
+	st.fleet.tell(Event{MS: time.Now().UnixMilli(), Replica: r.n, PID: r.cmd.Process.Pid, Event: "back"})
 	return st.fleet.writeReplicas()
 }
 

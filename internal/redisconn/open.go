@@ -62,15 +62,6 @@ func SameServer(a, b string) bool {
 	return oa.Network == ob.Network && oa.Addr == ob.Addr && (oa.TLSConfig == nil) == (ob.TLSConfig == nil)
 }
 
-// DB returns the database number of a URL, 0 if it has none.
-func DB(rawURL string) int {
-	o, err := redis.ParseURL(rawURL)
-	if err != nil {
-		return 0
-	}
-	return o.DB
-}
-
 // MaskURL hides the user, the password and secret options of a URL, also of
 // one that does not parse. Where it cannot tell where a password ends, it hides
 // all but the scheme: an @ or a host may have been forgotten, and a # or / in a
