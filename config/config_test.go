@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -407,5 +408,51 @@ func TestSyntaxErrorLine(t *testing.T) {
 				t.Errorf("%q after %d lines: %v", bad, want-1, d.problems)
 			}
 		}
+	}
+}
+
+// A key that other tools have is answered with ours, which exists.
+func TestOtherWords(t *testing.T) {
+	t.Parallel()
+	keys := accepted(t)
+	for _, word := range []string{
+		"schedule", "crontab", "interval", "tz", "payload", "suspend", "description", "max_retries", "time_limit", "startingDeadlineSeconds", "concurrencyPolicy",
+		"broker_url", "redbeat_redis_url", "result_backend", "locks_url", "global_keyprefix", "worker_concurrency", "task_default_queue", "result_expires", "beat_schedule",
+	} {
+		to := otherWords(word)
+		if !slices.Contains(keys["jobs"], to) && !slices.Contains(keys["solobeat.yaml"], to) {
+			t.Errorf("%s: %q is no key", word, to)
+		}
+	}
+	for block, word := range map[string]string{"worker": "poison_after", "lock": "ttl", "retries": "max"} {
+		if got := elsewhere("x", word, []string{"a", block}); got != "it belongs under "+block+":" {
+			t.Errorf("%s: %q", word, got)
+		}
+	}
+}
+
+func TestQueueNames(t *testing.T) {
+	t.Parallel()
+	for _, q := range []string{"", " ", " a", "a ", "a,b", "a\x06\x16" + "3", "a\n", "a\x7f", strings.Repeat("q", 201)} {
+		if queueProblem(q) == "" {
+			t.Errorf("%q is taken", q)
+		}
+	}
+	for _, q := range []string{"celery", "high priority", "a.b-c_d:e/f", "ü", strings.Repeat("q", 200)} {
+		if msg := queueProblem(q); msg != "" {
+			t.Errorf("%q: %s", q, msg)
+		}
+	}
+}
+
+// What Problems offer to a caller.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	_, ps, err := ParseSchedule("s", oneJob(`cron: "0 0 1 * 1"`, "tz: UTC"))
+	if len(ps) != 2 || len(ps.Errors()) != 1 || len(ps.Warnings()) != 1 || strings.Contains(err.Error(), "warning") {
+		t.Errorf("%v; %v", ps, err)
+	}
+	if err := ps.Warnings().err(); err != nil {
+		t.Error(err)
 	}
 }

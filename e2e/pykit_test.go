@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -259,8 +258,7 @@ func onTime(t *testing.T, what string, due, began float64, stall *stallMeter) {
 // waiting: a bound of a second means nothing where a timer is 3 s late.
 type stallMeter struct{ nanos atomic.Int64 }
 
-// measureStalls runs a meter until the test ends. Several timers and a child
-// stand for the several processes that a task passes through.
+// measureStalls runs a meter until the test ends.
 func measureStalls(t *testing.T) *stallMeter {
 	t.Helper()
 	m := &stallMeter{}
@@ -291,12 +289,3 @@ func measureStalls(t *testing.T) *stallMeter {
 // worst is the longest stall so far, in seconds, times the number of processes
 // (sender, broker, worker, timer) that may meet one each.
 func (m *stallMeter) worst() float64 { return 4 * time.Duration(m.nanos.Load()).Seconds() }
-
-func readFile(t *testing.T, path string) string {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}

@@ -37,6 +37,7 @@ type stores struct {
 }
 
 func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, error) {
+	redisconn.Quiet(log)
 	s := &stores{cfg: cfg, log: log, instance: newInstance(), clients: map[string]*redis.Client{}}
 	open := func(url string) (*redis.Client, error) {
 		if c, ok := s.clients[url]; ok {

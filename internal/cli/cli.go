@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,7 +94,7 @@ func Main(ctx context.Context, args []string, s Streams, env Env, handlers *task
 type usageError struct{ err error }
 
 func (e *usageError) Error() string {
-	return e.err.Error() + "\nsee solobeat help, or add --help to the command"
+	return e.err.Error() + "\nadd --help to the command to see how it is used"
 }
 func (e *usageError) Unwrap() error { return e.err }
 
@@ -101,11 +102,9 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...)}
 }
 
-// isUsage also knows cobra's own errors about commands that do not exist,
-// which have no type.
 func isUsage(err error) bool {
 	var u *usageError
-	return errors.As(err, &u) || strings.HasPrefix(err.Error(), "unknown command")
+	return errors.As(err, &u)
 }
 
 // program is what all commands share.
@@ -132,7 +131,14 @@ Start with: solobeat demo`,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetFlagErrorFunc(flagError)
+	root.Args = func(cmd *cobra.Command, got []string) error {
+		if len(got) > 0 {
+			return unknownCommand(cmd, got[0])
+		}
+		return nil
+	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.PersistentFlags().StringVarP(&c.configPath, "config", "c", "", "solobeat.yaml (default: $SOLOBEAT_CONFIG, else ./solobeat.yaml if it is there)")
 	root.PersistentFlags().StringVar(&c.logLevel, "log-level", "", "debug, info, warn or error (default: log.level of the file)")
 	root.AddCommand(
@@ -146,6 +152,12 @@ Start with: solobeat demo`,
 // withOutput adds -o to a command that prints data.
 func (c *program) withOutput(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVarP(&c.output, "output", "o", "table", "table or json")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if c.output != "table" && c.output != "json" {
+			return usagef("-o %s: table or json is known", c.output)
+		}
+		return nil
+	}
 	return cmd
 }
 
@@ -161,6 +173,8 @@ func args(low, high int, names string) cobra.PositionalArgs {
 		return nil
 	}
 }
+
+var logLevels = []string{"debug", "info", "warn", "error"}
 
 // load reads the configuration: -c, $SOLOBEAT_CONFIG, or ./solobeat.yaml if it
 // is there; the environment alone is enough.
@@ -180,6 +194,9 @@ func (c *program) load() (*config.Config, error) {
 		return nil, err
 	}
 	if c.logLevel != "" {
+		if !slices.Contains(logLevels, c.logLevel) {
+			return nil, usagef("--log-level %s: %s are known", c.logLevel, strings.Join(logLevels, ", "))
+		}
 		cfg.Log.Level = c.logLevel
 	}
 	return cfg, nil

@@ -27,6 +27,9 @@ the process that works on it is killed. Needs nothing but this binary.`,
 			if c.output == "json" {
 				o.Out = c.Err
 			}
+			if err := o.Check(); err != nil {
+				return usagef("%w", err)
+			}
 			sum, err := demo.Run(cmd.Context(), o)
 			if c.output == "json" && sum != nil {
 				if perr := printJSON(c.Out, sum); perr != nil {

@@ -36,13 +36,14 @@ func group(name, short string) *cobra.Command {
 		Use: name, Short: short,
 		Args: func(cmd *cobra.Command, got []string) error {
 			if len(got) > 0 {
-				return usagef("unknown command %q for %q", got[0], cmd.CommandPath())
+				return unknownCommand(cmd, got[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.SetOut(cmd.ErrOrStderr()) // help that nobody asked for is no output
 			_ = cmd.Help()
-			return usagef("%s: a subcommand is needed", cmd.CommandPath())
+			return usagef("%s: a subcommand is needed", cmd.Name())
 		},
 	}
 }

@@ -23,12 +23,8 @@ func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 // print writes value as one JSON value, or the table. An empty table says so
 // on stderr, so that a pipe gets nothing.
 func (c *program) print(value any, t *table, empty string) error {
-	switch c.output {
-	case "json":
+	if c.output == "json" {
 		return printJSON(c.Out, value)
-	case "table", "":
-	default:
-		return usagef("-o %s: table or json is known", c.output)
 	}
 	if len(t.rows) == 0 {
 		_, err := fmt.Fprintln(c.Err, empty)

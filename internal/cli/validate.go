@@ -83,9 +83,6 @@ func (c *program) printProblems(ps config.Problems, files int) error {
 	if c.output == "json" {
 		return printJSON(c.Out, ps)
 	}
-	if c.output != "table" {
-		return usagef("-o %s: table or json is known", c.output)
-	}
 	for _, p := range ps {
 		if _, err := fmt.Fprintln(c.Out, p.String()); err != nil {
 			return err

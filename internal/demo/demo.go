@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/solobeat/solobeat/internal/redisconn"
 )
 
 // Options are the demo's flags.
@@ -38,7 +41,15 @@ type Options struct {
 // unguarded scene no more than one.
 var ErrNotSolo = errors.New("demo: the reports are not one per tick")
 
-func (o *Options) check() error {
+// Check refuses options outside their ranges; it does not connect.
+func (o *Options) Check() error {
+	if o.RedisURL != "" {
+		c, err := redisconn.Open(redisconn.Options{URL: o.RedisURL})
+		if err != nil {
+			return fmt.Errorf("--redis: %w", errors.Unwrap(err))
+		}
+		_ = c.Close()
+	}
 	switch {
 	case o.Replicas < 2 || o.Replicas > 16:
 		return fmt.Errorf("--replicas %d: 2 to 16", o.Replicas)
@@ -53,9 +64,10 @@ func (o *Options) check() error {
 // Run plays the demo. It returns the summary once the scenes are over, and
 // then, without Once, goes on until ctx ends.
 func Run(ctx context.Context, o Options) (*Summary, error) {
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
+	redisconn.Quiet(slog.New(slog.DiscardHandler))
 	if o.Dir == "" {
 		dir, err := os.MkdirTemp("", "solobeat-demo-")
 		if err != nil {

@@ -251,11 +251,12 @@ func (f *fleet) stop() {
 	for _, r := range f.alive() {
 		_ = r.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	late := time.After(10 * time.Second)
+	late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
 	for _, r := range f.alive() {
 		select {
 		case <-r.exited:
-		case <-late:
+		case <-late.Done():
 			_ = r.cmd.Process.Kill()
 			<-r.exited
 		}

@@ -12,7 +12,7 @@ const (
 	killAfter   = time.Second
 	// unscheduleAfter lets all replicas meet the last tick once one has it.
 	unscheduleAfter = time.Second
-	lockTTL     = 4 * time.Second
+	lockTTL         = 4 * time.Second
 	// restartAfter brings the killed replica back even if nobody takes over.
 	restartAfter = 18 * time.Second
 	// lateAfter ends a demo that does not get on.

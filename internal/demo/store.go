@@ -77,7 +77,7 @@ func (s *store) ping(ctx context.Context) error {
 	}
 	defer func() { _ = c.Close() }()
 	if err := c.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redis %s does not answer: %w", redisconn.MaskURL(s.url), err)
+		return fmt.Errorf("redis %s does not answer: %w (is it running, and is --redis right?)", redisconn.MaskURL(s.url), err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"regexp"
 	"strings"
@@ -38,6 +39,7 @@ func Open(o Options) (*redis.Client, error) {
 	opt.ClientName = o.Name
 	opt.ContextTimeoutEnabled = true
 	opt.DialTimeout = 3 * time.Second
+	opt.DialerRetries = 1 // whoever calls tries again, and says so
 	opt.PoolTimeout = 4 * time.Second
 	opt.ReadTimeout = 10 * time.Second
 	opt.WriteTimeout = 5 * time.Second
@@ -126,3 +128,15 @@ func Policy(ctx context.Context, c redis.UniversalClient) (string, error) {
 }
 
 var policyRE = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)
+
+// Quiet sends go-redis's own log lines to log at debug level: every failure
+// that they tell of also reaches its caller as an error. It is about the whole
+// process; commands call it once.
+func Quiet(log *slog.Logger) { redis.SetLogger(quiet{log}) }
+
+type quiet struct{ log *slog.Logger }
+
+// Printf implements go-redis's logger.
+func (q quiet) Printf(ctx context.Context, format string, args ...any) {
+	q.log.DebugContext(ctx, fmt.Sprintf(format, args...))
+}
