@@ -34,6 +34,11 @@ func (r *configReader) check() {
 		r.d.errorf(r.at["worker.name"], "worker.name", "write name@host, or leave it out for solobeat@<host>", "%s is no node name", shown(c.Worker.Name))
 	}
 	r.checkListen()
+	if at := r.at["schedule.file"]; at != nil && !r.d.bad[at] {
+		if _, err := os.Stat(c.Schedule.File); os.IsNotExist(err) {
+			r.d.errorf(at, "schedule.file", "write its path, relative to this file", "%s: no such file", c.Schedule.File)
+		}
+	}
 }
 
 func (r *configReader) checkURLs() {

@@ -142,11 +142,12 @@ func TestEnvironmentWinsOverFile(t *testing.T) {
 func TestEveryKeyHasAVariable(t *testing.T) {
 	t.Parallel()
 	secret := write(t, "url", "redis://localhost:6379/5\n")
+	jobs := write(t, "s.yaml", "version: 1\njobs: {}\n")
 	values := map[string]string{
 		"namespace": "n", "redis.url": "redis://localhost/1", "redis.results_url": "redis://localhost/2", "redis.locks_url": "redis://localhost/3",
 		"redis.url_file": secret, "redis.results_url_file": secret, "redis.locks_url_file": secret,
 		"redis.global_keyprefix": "p", "redis.results_keyprefix": "q", "worker.queues": "a,b", "worker.concurrency": "9", "worker.grace": "5s",
-		"worker.poison_after": "4", "worker.name": "w@h", "schedule.file": "s.yaml", "results.expires": "2d", "metrics.listen": "off",
+		"worker.poison_after": "4", "worker.name": "w@h", "schedule.file": jobs, "results.expires": "2d", "metrics.listen": "off",
 		"log.level": "warn", "log.format": "text",
 	}
 	plain, _, err := Load("", lookup(nil))
@@ -236,7 +237,7 @@ func TestURLFile(t *testing.T) {
 	}
 	// A path is relative to the file that names it.
 	dir := t.TempDir()
-	for name, text := range map[string]string{"solobeat.yaml": "redis: {url_file: url}\nschedule: {file: s.yaml}\ntasks: {a: {command: [./x], dir: sub}}\n", "url": "redis://here"} {
+	for name, text := range map[string]string{"solobeat.yaml": "redis: {url_file: url}\nschedule: {file: s.yaml}\ntasks: {a: {command: [./x], dir: sub}}\n", "url": "redis://here", "s.yaml": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -338,7 +338,7 @@ func unquotedIn(text []byte, ends []int, line int) *unquoted {
 		start = ends[line-2]
 	}
 	s := text[start:ends[line-1]]
-	if bytes.IndexAny(s, "*@`%{") < 0 {
+	if !bytes.ContainsAny(s, "*@`%{") {
 		return nil
 	}
 	m := unquotedRE.FindSubmatch(s)

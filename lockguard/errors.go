@@ -38,6 +38,10 @@ type BusyError struct {
 	// RetryAfter is when the holder's lock runs out unless it is renewed; 0 if
 	// it never does or it is not known.
 	RetryAfter time.Duration
+	// Unsure: the answer is this process's own, without the store, and the lock
+	// may be free there: another attempt of this process is under way, or a
+	// function goes on whose hold is over.
+	Unsure bool
 }
 
 // Error names the key and, if known, the holder.

@@ -148,6 +148,11 @@ func (g *Guard) Inspect(ctx context.Context, key string) (Holder, error) {
 	return Holder{}, fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
 }
 
+// Occupied reports whether this process keeps its own attempts off the key: it
+// holds the lock, asks for it, or a function goes on whose hold is over. It does
+// no I/O.
+func (g *Guard) Occupied(key string) bool { return g.freed(key) != nil }
+
 // Close refuses new acquires, cancels all contexts with ErrClosed and waits for
 // the functions to end and release. A lock whose function still runs is not
 // released: when ctx ends first, Close stops renewing and leaves such locks to
@@ -192,11 +197,12 @@ func (g *Guard) enter(key string) (*local, error) {
 }
 
 func (l *local) busy(g *Guard, key string) error {
-	b := &BusyError{Holder: Holder{Key: key, Held: true, Instance: g.instance}}
+	b := &BusyError{Holder: Holder{Key: key, Held: true, Instance: g.instance}, Unsure: true}
 	if h := l.handle; h != nil {
 		b.Holder.TaskID, b.Holder.Fence, b.Holder.Since = h.set.taskID, h.fence, h.since
 		if left := h.entry.Remaining(); left > 0 {
 			b.Holder.Left = left + lease.Margin(h.set.ttl)
+			b.Unsure = false
 		}
 		b.RetryAfter = b.Holder.Left
 	}

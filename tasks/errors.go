@@ -64,7 +64,12 @@ type PermanentError struct{ Cause error }
 func Permanent(cause error) error { return &PermanentError{Cause: cause} }
 
 // Error returns the cause's text.
-func (e *PermanentError) Error() string { return e.Cause.Error() }
+func (e *PermanentError) Error() string {
+	if e.Cause == nil {
+		return "tasks: permanent failure"
+	}
+	return e.Cause.Error()
+}
 
 // Unwrap returns the cause.
 func (e *PermanentError) Unwrap() error { return e.Cause }

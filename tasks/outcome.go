@@ -7,7 +7,9 @@ import (
 )
 
 // Runner runs one delivery through the chain and says what shall become of
-// its message. It never panics.
+// its message. It never panics. It alone judges whether the message may still
+// begin (its expiry, a job's deadline): only the chain can see whether an
+// earlier run of it has begun.
 type Runner func(ctx context.Context, d *Delivery) Outcome
 
 // Kind is what an engine does with a message after a run.
@@ -73,8 +75,13 @@ type Outcome struct {
 	Park Park
 	// Lost counts a Returned message as a loss of its lock or record.
 	Lost bool
-	// WonLock drops the message's first-park time: its lock was won.
+	// WonLock drops the message's first-park time: its lock was won, or its
+	// record where it has no lock.
 	WonLock bool
+	// Begun says that a run of this task has begun, though the message itself
+	// may not tell: a Parked one is marked redelivered, so that it neither
+	// expires nor is skipped later on.
+	Begun bool
 }
 
 // Note is what a caller reads in a result about a stop by a guard.
@@ -115,8 +122,9 @@ type Park struct {
 	// TTL or the record's remaining lease; for ParkStore and ParkGuard 0,
 	// since the engine's own back-off applies.
 	Left time.Duration
-	// Deadline is the latest end of the wait by the store's clock; zero means
-	// 24 h after the first park.
+	// Deadline is the latest end of the wait by the store's clock, be it for
+	// the message's expiry or for the instant by which it must begin; zero
+	// means 24 h after the first park, which bounds it in any case.
 	Deadline time.Time
 }
 

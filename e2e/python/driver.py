@@ -40,10 +40,10 @@ def server(url):
     return redis.Redis.from_url(url, decode_responses=True)
 
 
-def outcome(result):
+def outcome(result, timeout=TIMEOUT):
     """What a caller of get() sees: a value, or an exception."""
     try:
-        got = {"value": result.get(timeout=TIMEOUT)}
+        got = {"value": result.get(timeout=timeout)}
     except Exception as e:  # what is raised is what the test is about
         args = [a if isinstance(a, (str, int, float, type(None))) else repr(a) for a in e.args]
         got = {"raised": type(e).__name__, "module": type(e).__module__, "args": args}

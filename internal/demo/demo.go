@@ -143,7 +143,6 @@ func (st *stage) at() string { return fmt.Sprintf("%5.1fs", time.Since(st.began)
 
 func (st *stage) tick(i int) time.Time    { return st.first.Add(time.Duration(i) * st.o.Tick) }
 func (st *stage) label(i int) string      { return rfc3339(st.tick(i)) }
-func (st *stage) lastTick() time.Time     { return st.tick(st.o.Ticks - 1) }
 func rfc3339(t time.Time) string          { return t.UTC().Format(time.RFC3339) }
 func (st *stage) hour(tick string) string { return strings.TrimSuffix(tick[11:], "Z") }
 
@@ -216,7 +215,10 @@ func (st *stage) startReplicas(ctx context.Context) error {
 	if err := st.fleet.writeReplicas(); err != nil {
 		return err
 	}
-	st.first = time.Now().Add(1500 * time.Millisecond).Truncate(st.o.Tick).Add(st.o.Tick)
+	var err error
+	if st.first, err = st.beforeFirstTick(ctx); err != nil {
+		return err
+	}
 	plan := Plan{Kill: st.label(1), Long: st.label(st.o.Ticks - 1)}
 	if err := writeJSON(filepath.Join(st.o.Dir, planFile), plan); err != nil {
 		return err
@@ -226,6 +228,33 @@ func (st *stage) startReplicas(ctx context.Context) error {
 	}
 	st.say("   %s  all are up; the first hour is %s", st.at(), st.hour(st.label(0)))
 	return nil
+}
+
+const (
+	// leadTime is what the schedulers get to start before the first tick.
+	leadTime = 2 * time.Second
+	// tickOver is how long after a tick no scheduler that starts fires it.
+	tickOver = 200 * time.Millisecond
+)
+
+// beforeFirstTick waits until a scheduler that starts now meets the returned
+// tick first, and has the time to be up by then. Ticks go by the store's clock.
+func (st *stage) beforeFirstTick(ctx context.Context) (time.Time, error) {
+	offset, err := st.store.clockOffset(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now := time.Now().Add(offset)
+	last := now.Truncate(st.o.Tick)
+	if last.Add(st.o.Tick).Sub(now) < leadTime {
+		last = last.Add(st.o.Tick)
+	}
+	select {
+	case <-ctx.Done():
+		return time.Time{}, context.Cause(ctx)
+	case <-time.After(last.Add(tickOver).Sub(now)):
+	}
+	return last.Add(st.o.Tick), nil
 }
 
 // finish takes the last scrapes and writes the summary.
@@ -254,6 +283,9 @@ func (st *stage) finish(ctx context.Context) (*Summary, error) {
 		if n := perTick[st.label(i)]; n != 1 {
 			return &sum, fmt.Errorf("%w: the hour %s has %d", ErrNotSolo, st.hour(st.label(i)), n)
 		}
+	}
+	if sum.Duplicates > 0 {
+		return &sum, fmt.Errorf("%w: %d duplicates", ErrNotSolo, sum.Duplicates)
 	}
 	if sum.UnguardedReports < 2 {
 		return &sum, fmt.Errorf("%w: the unguarded scene has %d", ErrNotSolo, sum.UnguardedReports)

@@ -24,7 +24,7 @@ const (
 
 // guardedScenes plays scenes 2 to 4: the replicas' own events drive it.
 func (st *stage) guardedScenes(ctx context.Context) error {
-	ctx, cancel := context.WithDeadlineCause(ctx, st.lastTick().Add(lateAfter), errors.New("demo: the reports did not come in time: see the replicas' logs"))
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(st.o.Ticks)*st.o.Tick+lateAfter, errors.New("demo: the reports did not come in time: see the replicas' logs"))
 	defer cancel()
 	st.starts, st.commits = map[string]int{}, map[string]int{}
 	timers := timers{kill: stoppedTimer(), restart: stoppedTimer(), unschedule: stoppedTimer()}

@@ -82,6 +82,27 @@ func (s *store) ping(ctx context.Context) error {
 	return nil
 }
 
+// clockOffset is by how much the store's clock is ahead of the machine's.
+func (s *store) clockOffset(ctx context.Context) (time.Duration, error) {
+	if s.embedded != nil {
+		return 0, nil
+	}
+	c, err := s.client()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.Ping(ctx).Err(); err != nil { // connects
+		return 0, err
+	}
+	sent := time.Now()
+	at, err := c.Time(ctx).Result()
+	if err != nil {
+		return 0, err
+	}
+	return at.Sub(sent.Add(time.Since(sent) / 2)), nil
+}
+
 // close ends the embedded store, or removes every key of the demo from the
 // real one.
 func (s *store) close(ctx context.Context) error {

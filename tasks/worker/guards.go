@@ -36,7 +36,7 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 		released = true
 		r.info.Renewals = h.Renewals()
 		_, _ = h.Release(ctx) // counted and logged by the guard
-		r.wake(ctx, l.key)
+		r.free = append(r.free, l.key)
 	}
 	defer func() {
 		if !released { // a panic of the chain itself
@@ -49,10 +49,32 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 	return out
 }
 
-func (r *run) wake(ctx context.Context, key string) {
-	if r.w.waker != nil {
-		r.w.waker.Wake(context.WithoutCancel(ctx), key)
+// wake brings forward the oldest messages of the lines that this run has
+// freed, once both lock and record are free: whoever came for the record alone
+// would meet the lock.
+func (r *run) wake(ctx context.Context) {
+	for _, line := range r.free {
+		if r.w.waker != nil {
+			r.w.waker.Wake(context.WithoutCancel(ctx), line)
+		}
 	}
+	r.free = nil
+}
+
+// given reports whether the engine has given this run up.
+func (r *run) given() bool {
+	select {
+	case <-r.end:
+		return true
+	default:
+		return false
+	}
+}
+
+// givenBack is what becomes of a delivery whose run was given up before it
+// began.
+func (r *run) givenBack(ctx context.Context) tasks.Outcome {
+	return tasks.Outcome{Kind: tasks.Returned, Err: context.Cause(ctx), Reason: "shutdown"}
 }
 
 // notLocked says what becomes of a delivery that did not get its lock.
@@ -62,17 +84,15 @@ func (r *run) notLocked(ctx context.Context, err error) tasks.Outcome {
 	case errors.As(err, &busy):
 		return r.lockBusy(ctx, busy)
 	case errors.Is(err, lockguard.ErrForeignKey), errors.Is(err, lockguard.ErrConfig):
-		out := failed(&tasks.Exception{Type: "LockConfig", Args: []any{err.Error()}, Cause: err}, "LockConfig")
-		out.DeadLetter = true
-		return out
-	case context.Cause(ctx) != nil:
-		return tasks.Outcome{Kind: tasks.Returned, Err: context.Cause(ctx), Reason: "shutdown"}
+		return deadLetter(&tasks.Exception{Type: "LockConfig", Args: []any{err.Error()}, Cause: err}, "LockConfig")
+	case r.given():
+		return r.givenBack(ctx)
 	default:
-		return r.storeDown(err)
+		return storeDown(err)
 	}
 }
 
-func (r *run) storeDown(err error) tasks.Outcome {
+func storeDown(err error) tasks.Outcome {
 	return tasks.Outcome{Kind: tasks.Parked, Reason: "store", Err: err, Park: tasks.Park{Reason: tasks.ParkStore}}
 }
 
@@ -85,9 +105,11 @@ func (r *run) lockBusy(ctx context.Context, busy *lockguard.BusyError) tasks.Out
 		}
 	}
 	l := r.plan.lock
-	other := busy.Holder.TaskID != r.d.Task.ID
-	if l.onBusy == tasks.OnBusySkip && !r.begun && !r.d.FollowUps && other {
+	other := !busy.Unsure && busy.Holder.TaskID != r.d.Task.ID
+	if other {
 		r.standAside("lock")
+	}
+	if other && l.onBusy == tasks.OnBusySkip && !r.begun && !r.d.FollowUps {
 		return tasks.Outcome{
 			Kind: tasks.Succeeded, Reason: "skipped",
 			Note: &tasks.Note{Outcome: "skipped", Reason: "busy", Holder: holderName(busy.Holder)},
@@ -107,17 +129,8 @@ func holderName(h lockguard.Holder) string {
 	}
 }
 
-// park waits for a key until the limit that holds for this delivery.
-func (r *run) park(why tasks.ParkReason, key string, left time.Duration, reason string) tasks.Outcome {
-	limit, _ := r.beginLimit()
-	return tasks.Outcome{
-		Kind: tasks.Parked, Reason: reason,
-		Park: tasks.Park{Reason: why, Key: key, Left: left, Deadline: limit},
-	}
-}
-
 func (r *run) standAside(at string) {
-	if f := r.w.cfg.Observer.StoodAside; f != nil {
+	if f := r.w.cfg.Observer.StoodAside; f != nil && r.w.aside.first(r.d.Task.ID) {
 		f(r.plan.schedule, at)
 	}
 }
@@ -128,7 +141,7 @@ func (r *run) peekRecord(ctx context.Context) (tasks.Outcome, bool) {
 	p := r.plan.record
 	rec, found, err := p.guard.Peek(ctx, p.key,
 		idempotency.WithRun(r.plan.schedule, r.d.Task.Name, r.d.Task.ID), idempotency.WithFingerprint(p.fingerprint))
-	r.begun = r.begun || found && rec.TaskID == r.d.Task.ID
+	r.sawRecord(rec, found)
 	if err != nil {
 		return r.notClaimed(ctx, err), true
 	}
@@ -158,14 +171,32 @@ func (r *run) recorded(ctx context.Context, handler func(context.Context) (json.
 	}
 	r.hold = hold
 	r.info.Takeover = hold.Takeover()
-	result, err := handler(hold.Context())
-	out := r.outcome(ctx, result, err)
+	return r.ended(ctx, func() tasks.Outcome {
+		result, err := handler(hold.Context())
+		return r.outcome(ctx, result, err)
+	})
+}
+
+// ended sees to it that a record in hand does not outlive its run, also if the
+// chain itself panics: it would be renewed for ever.
+func (r *run) ended(ctx context.Context, next func() tasks.Outcome) tasks.Outcome {
+	over := false
+	defer func() {
+		if !over {
+			r.release(ctx, errPanic)
+		}
+	}()
+	out := next()
+	over = true
+	out.WonLock = true // with a lock it was won as well
 	if out.Kind != tasks.Parked {
-		r.wake(ctx, parkKey(p.key))
+		r.free = append(r.free, parkKey(r.plan.record.key))
 	}
 	failpoint.Hit(failpoint.AfterRecord, r.d.Task.Name)
 	return out
 }
+
+var errPanic = errors.New("worker: panic in the chain")
 
 // parkKey is the line in which messages wait for a record.
 func parkKey(k idempotency.Key) string { return recordLine + k.Namespace + "|" + k.Text }
@@ -173,31 +204,44 @@ func parkKey(k idempotency.Key) string { return recordLine + k.Namespace + "|" +
 const recordLine = "record:"
 
 // Free looks once more whether what a message was parked for is free by now:
-// the release may have come between the refusal and the park.
+// the release may have come between the refusal and the park. A lock that this
+// process keeps its own attempts off is not free to it, whatever the store
+// says: who has it brings the oldest message forward in the end.
 func (w *Worker) Free(ctx context.Context, p tasks.Park) bool {
 	switch p.Reason {
 	case tasks.ParkLock:
-		for _, g := range w.cfg.Locks {
-			if h, err := g.Inspect(ctx, p.Key); err != nil || h.Held {
-				return false
-			}
-		}
-		return true
+		return w.lockFree(ctx, p.Key)
 	case tasks.ParkRecord:
-		ns, text, ok := strings.Cut(strings.TrimPrefix(p.Key, recordLine), "|")
-		if !ok {
-			return false
-		}
-		for _, g := range w.cfg.Records {
-			rec, found, err := g.Store().Peek(ctx, idempotency.Key{Namespace: ns, Text: text})
-			if err != nil || found && rec.State == idempotency.InProgress {
-				return false
-			}
-		}
-		return true
+		return w.recordFree(ctx, p.Key)
 	default:
 		return false
 	}
+}
+
+func (w *Worker) lockFree(ctx context.Context, key string) bool {
+	for _, g := range w.cfg.Locks {
+		if g.Occupied(key) {
+			return false
+		}
+		if h, err := g.Inspect(ctx, key); err != nil || h.Held {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *Worker) recordFree(ctx context.Context, line string) bool {
+	ns, text, ok := strings.Cut(strings.TrimPrefix(line, recordLine), "|")
+	if !ok {
+		return false
+	}
+	for _, g := range w.cfg.Records {
+		rec, found, err := g.Store().Peek(ctx, idempotency.Key{Namespace: ns, Text: text})
+		if err != nil || found && (rec.State == idempotency.InProgress || rec.BackoffLeft > 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // notClaimed says what becomes of a delivery that did not get its record.
@@ -213,19 +257,23 @@ func (r *run) notClaimed(ctx context.Context, err error) tasks.Outcome {
 	case errors.As(err, &done):
 		return r.replay(done.Record)
 	case errors.As(err, &busy):
+		r.sawRecord(busy.Record, true)
 		return r.park(tasks.ParkRecord, key, busy.Left, "in_progress")
 	case errors.As(err, &backoff):
+		r.sawRecord(backoff.Record, true)
 		return r.park(tasks.ParkRecord, key, backoff.Left, "backoff")
 	case errors.As(err, &ended):
 		return replayFailure(ended.Record)
 	case errors.Is(err, idempotency.ErrMismatch):
 		return mismatch()
-	case errors.Is(err, idempotency.ErrKeyMissing), errors.Is(err, idempotency.ErrKeyTooLong):
-		return failed(&tasks.Exception{Type: "KeyMissing", Args: []any{err.Error()}, Cause: err}, "KeyMissing")
-	case context.Cause(ctx) != nil:
-		return tasks.Outcome{Kind: tasks.Returned, Err: context.Cause(ctx), Reason: "shutdown"}
+	case errors.Is(err, idempotency.ErrKeyMissing), errors.Is(err, idempotency.ErrKeyTooLong), errors.Is(err, idempotency.ErrKeyText):
+		return keyMissing(err)
+	case errors.Is(err, idempotency.ErrBadOptions):
+		return deadLetter(&tasks.Exception{Type: "RecordConfig", Args: []any{err.Error()}, Cause: err}, "RecordConfig")
+	case r.given():
+		return r.givenBack(ctx)
 	default:
-		return r.storeDown(err)
+		return storeDown(err)
 	}
 }
 
@@ -240,35 +288,4 @@ func (r *run) replay(rec idempotency.Record) tasks.Outcome {
 
 func replayFailure(rec idempotency.Record) tasks.Outcome {
 	return failed(&tasks.Exception{Type: orDefault(rec.ErrCode, "TaskFailed"), Args: []any{rec.ErrMsg}}, "failed_before")
-}
-
-func mismatch() tasks.Outcome {
-	return failed(&tasks.Exception{
-		Type: "IdempotencyMismatch",
-		Args: []any{"the same key was used before with other arguments"}, Cause: idempotency.ErrMismatch,
-	}, "mismatch")
-}
-
-func lockBusy(p *plan) tasks.Outcome {
-	what := "the record"
-	if p.lock != nil {
-		what = "lock " + p.lock.key
-	}
-	return failed(&tasks.Exception{Type: "LockBusy", Args: []any{what + " was not free in time"}}, "LockBusy")
-}
-
-func failed(err error, reason string) tasks.Outcome {
-	out := tasks.Outcome{Kind: tasks.Failed, Err: err, Reason: reason}
-	var p *tasks.PanicError
-	if errors.As(err, &p) {
-		out.Traceback = string(p.Stack)
-	}
-	return out
-}
-
-func orDefault(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
 }

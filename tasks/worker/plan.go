@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,11 @@ const (
 	defaultRetention = 7 * 24 * time.Hour
 	maxParked        = 24 * time.Hour
 )
+
+// errNotConfigured: the guard names a store that this worker does not have.
+// Another replica may, so the message waits for it like one whose guard is of
+// a later version.
+var errNotConfigured = errors.New("not configured in this worker")
 
 // plan is how one delivery is to be run: the message's guard with what the
 // configuration replaces.
@@ -99,7 +105,7 @@ func (w *Worker) planLock(p *plan, t *tasks.Task, g *tasks.LockGuard, own TaskCo
 	}
 	guard, ok := w.cfg.Locks[backendOr(backend)]
 	if !ok {
-		return fmt.Errorf("lock back end %q is not configured in this worker", backendOr(backend))
+		return fmt.Errorf("lock back end %q is %w", backendOr(backend), errNotConfigured)
 	}
 	p.lock.guard = guard
 	p.lock.defaults(p.timeout)
@@ -162,7 +168,7 @@ func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own Ta
 	}
 	guard, ok := w.cfg.Records[backendOr(store)]
 	if !ok {
-		return fmt.Errorf("record store %q is not configured in this worker", backendOr(store))
+		return fmt.Errorf("record store %q is %w", backendOr(store), errNotConfigured)
 	}
 	r.guard = guard
 	p.record = r

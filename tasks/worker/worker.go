@@ -19,6 +19,7 @@ type Worker struct {
 	cfg   Config
 	log   *slog.Logger
 	waker tasks.Waker
+	aside asideMemory
 }
 
 // New checks the configuration and returns a worker.
@@ -43,7 +44,7 @@ func (w *Worker) SetWaker(waker tasks.Waker) { w.waker = waker }
 
 // Run is the chain, and a [tasks.Runner].
 func (w *Worker) Run(ctx context.Context, d *tasks.Delivery) tasks.Outcome {
-	r := &run{w: w, d: d, info: Run{Task: d.Task}, begun: d.Begun()}
+	r := &run{w: w, d: d, info: Run{Task: d.Task}, begun: d.Begun(), end: ctx.Done()}
 	return r.observed(ctx, func() tasks.Outcome {
 		return r.recovered(func() tasks.Outcome {
 			return r.planned(func() tasks.Outcome {
@@ -65,11 +66,17 @@ type run struct {
 
 	lock *lockguard.Handle
 	hold *idempotency.Hold
+	// end is closed when the engine gives this run up: a shutdown, a burial.
+	end <-chan struct{}
+	// free are the lines whose oldest message is brought forward at the end.
+	free []string
 }
 
 // observed tells the observer of the outcome and writes the log line.
 func (r *run) observed(ctx context.Context, next func() tasks.Outcome) tasks.Outcome {
 	out := next()
+	out.Begun = r.begun || r.info.Executed
+	r.wake(ctx)
 	if f := r.w.cfg.Observer.Finished; f != nil {
 		f(r.info, out)
 	}
@@ -129,15 +136,21 @@ func (r *run) recovered(next func() tasks.Outcome) (out tasks.Outcome) {
 func (r *run) planned(next func() tasks.Outcome) tasks.Outcome {
 	if err := r.d.GuardError; err != nil {
 		if errors.Is(err, tasks.ErrGuardVersion) {
-			return tasks.Outcome{Kind: tasks.Parked, Reason: "guard", Err: err, Park: tasks.Park{Reason: tasks.ParkGuard}}
+			return unknownGuard(err)
 		}
-		out := failed(err, "BadGuard")
-		out.DeadLetter = true
-		return out
+		return deadLetter(err, "BadGuard")
+	}
+	if _, ok := r.w.cfg.Registry.Lookup(r.d.Task.Name); !ok {
+		return deadLetter(&tasks.Exception{
+			Type: "NotRegistered", Module: "celery.exceptions", Args: []any{r.d.Task.Name}, Cause: tasks.ErrUnknownTask,
+		}, "NotRegistered")
 	}
 	p, err := r.w.plan(r.d)
-	if err != nil {
-		return failed(&tasks.Exception{Type: "KeyMissing", Args: []any{err.Error()}, Cause: err}, "KeyMissing")
+	switch {
+	case errors.Is(err, errNotConfigured):
+		return unknownGuard(err)
+	case err != nil:
+		return keyMissing(err)
 	}
 	r.plan = p
 	r.info.Schedule = p.schedule
@@ -147,60 +160,9 @@ func (r *run) planned(next func() tasks.Outcome) tasks.Outcome {
 	return next()
 }
 
-// late says what becomes of a delivery that may no longer begin, by the
-// store's clock; ok is false while it may. What has begun does not expire.
-func (r *run) late(ctx context.Context) (out tasks.Outcome, ok bool) {
-	limit, reason := r.beginLimit()
-	if limit.IsZero() || !r.d.StoreNow().After(limit) {
-		return out, false
-	}
-	if reason != "busy" && r.hasBegun(ctx) {
-		return out, false
-	}
-	if !r.d.FirstPark.IsZero() {
-		return lockBusy(r.plan), true
-	}
-	return tasks.Outcome{Kind: tasks.Revoked, Reason: reason}, true
-}
-
-// beginLimit is the earliest of the limits that hold for this delivery.
-func (r *run) beginLimit() (limit time.Time, reason string) {
-	earlier := func(at time.Time, why string) {
-		if !at.IsZero() && (limit.IsZero() || at.Before(limit)) {
-			limit, reason = at, why
-		}
-	}
-	if !r.d.FirstPark.IsZero() {
-		earlier(r.d.FirstPark.Add(maxParked), "busy")
-	}
-	if !r.begun {
-		earlier(r.plan.beginBy, "missed")
-		earlier(r.d.Task.Expires, "expired")
-	}
-	return limit, reason
-}
-
-// hasBegun looks at the record, where there is one, for this task's id.
-func (r *run) hasBegun(ctx context.Context) bool {
-	if r.begun || r.plan.record == nil {
-		return r.begun
-	}
-	// Past the guard, which would count a decision: this is only a look.
-	rec, found, err := r.plan.record.guard.Store().Peek(ctx, r.plan.record.key)
-	r.begun = err == nil && found && rec.TaskID == r.d.Task.ID
-	return r.begun
-}
-
 // handled calls the handler under the run's timeout, fence and validity.
 func (r *run) handled(ctx context.Context) (json.RawMessage, error) {
 	t := r.d.Task
-	h, ok := r.w.cfg.Registry.Lookup(t.Name)
-	if !ok {
-		return nil, tasks.Permanent(&tasks.Exception{Type: "NotRegistered", Module: "celery.exceptions", Args: []any{t.Name}, Cause: tasks.ErrUnknownTask})
-	}
-	for i := len(r.w.cfg.Middlewares) - 1; i >= 0; i-- {
-		h = r.w.cfg.Middlewares[i](h)
-	}
 	ctx = r.handlerContext(ctx)
 	if r.plan.timeout > 0 {
 		var cancel context.CancelFunc
@@ -210,6 +172,9 @@ func (r *run) handled(ctx context.Context) (json.RawMessage, error) {
 	stop := r.watchOverdue(ctx)
 	defer stop()
 	r.info.Executed = true
+	if !t.ETA.IsZero() {
+		r.info.Waited = r.d.StoreNow().Sub(t.ETA)
+	}
 	if f := r.w.cfg.Observer.Started; f != nil {
 		f(r.info)
 	}
@@ -219,23 +184,45 @@ func (r *run) handled(ctx context.Context) (json.RawMessage, error) {
 		r.info.Took = time.Since(began)
 		failpoint.Hit(failpoint.AfterEffect, t.Name)
 	}()
-	result, err := callHandler(ctx, h, t)
+	result, err := r.call(ctx)
 	if err != nil {
 		// The cause is what tells a lost lock from an error of the handler's
 		// own; it is gone once the contexts are released.
-		err = &causedError{err: err, cause: context.Cause(ctx)}
+		err = &causedError{err: err, cause: r.cause(ctx)}
 	}
 	return result, err
 }
 
-// callHandler turns a panic into an error with its stack.
-func callHandler(ctx context.Context, h tasks.Handler, t *tasks.Task) (result json.RawMessage, err error) {
+// call calls the handler and turns a panic into an error with its stack. What
+// is no JSON can be neither stored nor replayed, so it ends the task.
+func (r *run) call(ctx context.Context) (result json.RawMessage, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &tasks.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	return h.Handle(ctx, t)
+	h, _ := r.w.cfg.Registry.Lookup(r.d.Task.Name)
+	for i := len(r.w.cfg.Middlewares) - 1; i >= 0; i-- {
+		h = r.w.cfg.Middlewares[i](h)
+	}
+	result, err = h.Handle(ctx, r.d.Task)
+	if err == nil && len(result) > 0 && !json.Valid(result) {
+		err = tasks.Permanent(&tasks.Exception{Type: "EncodeError", Module: "kombu.exceptions", Args: []any{"the result is no JSON text"}})
+	}
+	return result, err
+}
+
+// cause is why the run's context has ended, nil if it has not. A process that
+// was paused may come here before anybody has noticed that its lock has run
+// out, so the guards are asked: to look ends the context.
+func (r *run) cause(ctx context.Context) error {
+	if r.lock != nil {
+		_ = r.lock.Check()
+	}
+	if r.hold != nil {
+		_ = r.hold.Check()
+	}
+	return context.Cause(ctx)
 }
 
 func (r *run) handlerContext(ctx context.Context) context.Context {
