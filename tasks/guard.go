@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,7 +155,10 @@ func DecodeGuard(text json.RawMessage) (*Guard, error) {
 	if err := json.Unmarshal(text, &v); err != nil {
 		return nil, fmt.Errorf("tasks: guard is no JSON object: %w", err)
 	}
-	if v.Version < 1 || v.Version > GuardVersion {
+	if v.Version < 1 { // no program ever knew or will know it
+		return nil, fmt.Errorf("tasks: guard has no version (v: %d)", v.Version)
+	}
+	if v.Version > GuardVersion {
 		return nil, fmt.Errorf("%w: %d, this program knows up to %d", ErrGuardVersion, v.Version, GuardVersion)
 	}
 	var g Guard
@@ -164,20 +168,63 @@ func DecodeGuard(text json.RawMessage) (*Guard, error) {
 	return &g, g.validate()
 }
 
+// maxGuardMS bounds every duration of a guard: 10 years, so that no sum of
+// them overflows.
+const maxGuardMS = 10 * 365 * 24 * 3600 * 1000
+
+// maxInstantMS is the end of the year 9999.
+const maxInstantMS = 253_402_300_799_999
+
 func (g *Guard) validate() error {
-	if l := g.Lock; l != nil {
-		if l.Key == "" {
-			return errors.New("tasks: guard: lock without key")
-		}
-		if l.TTLMS < 1000 {
-			return fmt.Errorf("tasks: guard: lock %q: ttl of %d ms, at least 1000 is needed", l.Key, l.TTLMS)
-		}
-		if l.OnBusy != OnBusySkip && l.OnBusy != OnBusyRetry {
-			return fmt.Errorf("tasks: guard: lock %q: on_busy %q, skip or retry is known", l.Key, l.OnBusy)
+	if g.Tick < 0 || g.BeginBy < 0 || g.Tick > maxInstantMS || g.BeginBy > maxInstantMS {
+		return fmt.Errorf("tasks: guard: tick %d or begin_by %d is no instant", g.Tick, g.BeginBy)
+	}
+	if err := inRange(map[string]int64{"timeout_ms": g.TimeoutMS}); err != nil {
+		return err
+	}
+	if p := g.Retries; p != nil {
+		if err := inRange(map[string]int64{"retries.max": int64(p.Max), "retries.base_ms": p.BaseMS, "retries.max_delay_ms": p.MaxDelayMS}); err != nil {
+			return err
 		}
 	}
-	if r := g.Record; r != nil && r.Key == "" {
+	if l := g.Lock; l != nil {
+		if err := l.validate(); err != nil {
+			return err
+		}
+	}
+	if r := g.Record; r != nil {
+		return r.validate()
+	}
+	return nil
+}
+
+func (l *LockGuard) validate() error {
+	switch {
+	case l.Key == "":
+		return errors.New("tasks: guard: lock without key")
+	case l.TTLMS < 1000:
+		return fmt.Errorf("tasks: guard: lock %q: ttl of %d ms, at least 1000 is needed", l.Key, l.TTLMS)
+	case l.OnBusy != OnBusySkip && l.OnBusy != OnBusyRetry:
+		return fmt.Errorf("tasks: guard: lock %q: on_busy %q, skip or retry is known", l.Key, l.OnBusy)
+	}
+	return inRange(map[string]int64{"lock.ttl_ms": l.TTLMS, "lock.renew_ms": l.RenewMS, "lock.expect_ms": l.ExpectMS, "lock.max_hold_ms": l.MaxHoldMS})
+}
+
+func (r *RecordGuard) validate() error {
+	if r.Key == "" {
 		return errors.New("tasks: guard: record without key")
+	}
+	if b, err := hex.DecodeString(r.Fingerprint); r.Fingerprint != "" && (err != nil || len(b) != 32) {
+		return fmt.Errorf("tasks: guard: record %q: fingerprint %.70q is no hex SHA-256", r.Key, r.Fingerprint)
+	}
+	return inRange(map[string]int64{"record.retention_ms": r.RetentionMS})
+}
+
+func inRange(values map[string]int64) error {
+	for name, v := range values {
+		if v < 0 || v > maxGuardMS {
+			return fmt.Errorf("tasks: guard: %s is %d, 0 to %d is allowed", name, v, int64(maxGuardMS))
+		}
 	}
 	return nil
 }
