@@ -395,11 +395,14 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 func TestSyntaxErrorLine(t *testing.T) {
 	t.Parallel()
 	const filler = "  - {name: a, values: [1,\n    2,\n    3]}\n  - \"text over\n    two lines\"\n"
-	for _, n := range []int{0, 1, 7, 100, 1000} {
+	for _, n := range []int{0, 1, 7, 60, 600} {
 		before := "list:\n" + strings.Repeat(filler, n)
 		for _, bad := range []string{"a: b: c\n", "key: \"open\n", "list: [1, 2\n", "\tx: 1\n", "a: }\n", "  odd: 1\n"} {
 			if n == 0 && bad[0] == ' ' {
 				continue // there it is right
+			}
+			if n == 600 && bad[0] != 'k' {
+				continue // one is enough of what takes long
 			}
 			text := before + bad + "z:\n" + strings.Repeat(filler, n)
 			d := newDecoder("f")

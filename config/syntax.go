@@ -222,8 +222,12 @@ func locate(text []byte, err error) (line int, why string) {
 	window := min(64, max(8, maxSearch/len(text)))
 	try := func(mid int) {
 		for at := mid; at < min(mid+window, bad); at++ {
-			if fails(at) == nil {
+			switch err := fails(at); {
+			case err == nil:
 				good = at
+				return
+			case !unfinished(err):
+				bad = mid
 				return
 			}
 		}
@@ -241,6 +245,17 @@ func locate(text []byte, err error) (line int, why string) {
 		_, why = reason(err)
 	}
 	return bad, why
+}
+
+// unfinished reports whether a text may have been cut inside a list, a block in
+// braces or a quote.
+func unfinished(err error) bool {
+	for _, words := range []string{"unexpected end of stream", "',' or ']'", "',' or '}'", "node content"} {
+		if strings.Contains(err.Error(), words) {
+			return true
+		}
+	}
+	return false
 }
 
 // lineEnds are the offsets behind the lines of a text.

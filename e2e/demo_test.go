@@ -303,9 +303,21 @@ func (w *witness) checkUnguarded() {
 	}
 }
 
-// The demo as a newcomer runs it, with a witness outside.
+// The demo, played several times at once.
 func TestDemo(t *testing.T) {
 	t.Parallel()
+	testkit.Binary(t)
+	parts := []subtest{
+		{"embedded store", demoEmbedded},
+		{"real server", demoOnARealServer},
+		{"unsafe", demoUnsafeFails},
+		{"folder used again", demoUsesAFolderAgain},
+	}
+	together(t, append(append(parts, demoEnds()...), demoBadFlags(t)...)...)
+}
+
+// As a newcomer runs it, with a witness outside.
+func demoEmbedded(t *testing.T) {
 	began := time.Now()
 	d := startDemo(t, "--once", "--ticks", "6")
 	w := d.witness()
@@ -326,8 +338,7 @@ func TestDemo(t *testing.T) {
 
 // The demo on a real server that an app's Celery uses: its queue and what is
 // unacked stay untouched, and afterwards no key of the demo is left.
-func TestDemoOnARealServer(t *testing.T) {
-	t.Parallel()
+func demoOnARealServer(t *testing.T) {
 	ctx := t.Context()
 	srv := testkit.Redis(t)
 	rdb := srv.Client(t)
@@ -340,7 +351,7 @@ func TestDemoOnARealServer(t *testing.T) {
 	state := func() string {
 		var all []string
 		for _, key := range slices.Sorted(slices.Values(rdb.Keys(ctx, "*").Val())) {
-			if !strings.Contains(key, "solobeat-demo-") {
+			if !strings.Contains(key, "demo-") {
 				all = append(all, key+" "+strconv.Quote(rdb.Dump(ctx, key).Val()))
 			}
 		}
@@ -382,8 +393,7 @@ func TestDemoOnARealServer(t *testing.T) {
 }
 
 // Without its guards the demo fails: it can see what it claims to prevent.
-func TestDemoUnsafeFails(t *testing.T) {
-	t.Parallel()
+func demoUnsafeFails(t *testing.T) {
 	d := startDemo(t, "--once", "--ticks", "3", "--unsafe")
 	if code := d.Wait(2 * time.Minute); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
@@ -395,21 +405,20 @@ func TestDemoUnsafeFails(t *testing.T) {
 
 // Ctrl-C before and after the summary, and kill -9: no process and no key is
 // left.
-func TestDemoEnds(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
+func demoEnds() (parts []subtest) {
+	for _, tc := range []struct {
+		name   string
 		until  string
 		signal syscall.Signal
 		code   int
 	}{
-		"Ctrl-C among the cron jobs":  {`1\. Four cron jobs`, syscall.SIGINT, 130},
-		"Ctrl-C among the replicas":   {`all are up`, syscall.SIGINT, 130},
-		"Ctrl-C after the summary":    {`Ctrl-C ends them`, syscall.SIGINT, 0},
-		"kill -9 among the cron jobs": {`1\. Four cron jobs`, syscall.SIGKILL, -1},
-		"kill -9 among the replicas":  {`all are up`, syscall.SIGKILL, -1},
+		{"Ctrl-C among the cron jobs", `1\. Four cron jobs`, syscall.SIGINT, 130},
+		{"Ctrl-C among the replicas", `all are up`, syscall.SIGINT, 130},
+		{"Ctrl-C after the summary", `Ctrl-C ends them`, syscall.SIGINT, 0},
+		{"kill -9 among the cron jobs", `1\. Four cron jobs`, syscall.SIGKILL, -1},
+		{"kill -9 among the replicas", `all are up`, syscall.SIGKILL, -1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parts = append(parts, subtest{tc.name, func(t *testing.T) {
 			srv := testkit.Redis(t)
 			d := startDemo(t, "--ticks", "3", "--redis", srv.URL(0))
 			d.WaitOutput(2*time.Minute, tc.until)
@@ -429,13 +438,14 @@ func TestDemoEnds(t *testing.T) {
 			if keys := srv.Client(t).Keys(t.Context(), "*").Val(); len(keys) > 0 {
 				t.Errorf("keys are left: %q", keys)
 			}
-		})
+		}})
 	}
+	return parts
 }
 
 // What the demo refuses, it refuses at once and by name.
-func TestDemoBadFlags(t *testing.T) {
-	t.Parallel()
+func demoBadFlags(t *testing.T) (parts []subtest) {
+	t.Helper()
 	for name, tc := range map[string]struct {
 		args []string
 		code int
@@ -447,21 +457,20 @@ func TestDemoBadFlags(t *testing.T) {
 		"no Redis": {[]string{"--redis", "redis://:hush-hush@" + testkit.FreeAddr(t) + "/0"}, 1, "does not answer"},
 		"bad URL":  {[]string{"--redis", "http://:hush-hush@localhost/0"}, 2, "--redis"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parts = append(parts, subtest{name, func(t *testing.T) {
 			d := startDemo(t, tc.args...)
 			code := d.Wait(30 * time.Second)
 			out := d.Stdout() + d.Stderr()
 			if code != tc.code || !strings.Contains(out, tc.text) || strings.Contains(out, "hush-hush") {
 				t.Errorf("exit %d, want %d; output %q, want %q in it and no password", code, tc.code, out, tc.text)
 			}
-		})
+		}})
 	}
+	return parts
 }
 
 // The files of an earlier demo in the same folder are emptied first.
-func TestDemoUsesAFolderAgain(t *testing.T) {
-	t.Parallel()
+func demoUsesAFolderAgain(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"commits.jsonl", "replica-1.log", "summary.json"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("old\n"), 0o600); err != nil {

@@ -77,7 +77,7 @@ func goToPython(t *testing.T, s *stack) {
 	if d := time.Since(r.DateDone); d < -time.Second || d > 2*patience {
 		t.Errorf("done %s ago", d)
 	}
-	if code, _, errs := wait("tests.add", "--args", `[1, 1]`, "--expires", "-1s"); code != 1 || !strings.Contains(errs, "REVOKED") {
+	if code, _, errs := wait("tests.add", "--args", `[1, 1]`, "--expires", "1ms"); code != 1 || !strings.Contains(errs, "REVOKED") {
 		t.Errorf("an expired task: exit %d, %s", code, errs)
 	}
 }

@@ -395,10 +395,8 @@ func TestReadme(t *testing.T) {
 	}
 	follow := func(celery testkit.Celery) func(t *testing.T) {
 		return func(t *testing.T) {
+			t.Cleanup(func() { _ = os.RemoveAll(filepath.Join(clone, "out")) })
 			newReader(t, celery, clone).follow(blocks[at+3:])
-			if err := os.RemoveAll(filepath.Join(clone, "out")); err != nil {
-				t.Fatal(err)
-			}
 		}
 	}
 	together(

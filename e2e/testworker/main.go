@@ -125,6 +125,11 @@ func (l *ledger) sleep(ctx context.Context, in sleepIn) (string, error) {
 	if err := l.note("sleep:"+in.ID, "start "+who); err != nil {
 		return "", err
 	}
+	if t, ok := tasks.FromContext(ctx); ok {
+		if err := l.note("delivery:"+in.ID, fmt.Sprintf("redelivered=%t attempt=%d", t.Redelivered, t.Attempt)); err != nil {
+			return "", err
+		}
+	}
 	timer := time.NewTimer(time.Duration(in.Seconds * float64(time.Second)))
 	defer timer.Stop()
 	if in.Deaf {

@@ -17,8 +17,6 @@ const (
 	reasonUnsupported   = "Unsupported"
 	reasonTooLarge      = "TooLarge"
 	reasonWorkerLost    = "WorkerLostError"
-	reasonExpired       = "expired"
-	reasonBusy          = "busy"
 )
 
 // Reasons of parks that the engine decides by itself, beside those of package
@@ -30,7 +28,8 @@ const (
 )
 
 // admit decides what becomes of a message that was just taken: nil for a run,
-// else the commit that ends it.
+// else the commit that ends it. Whether it has expired is left to the run: only
+// that can see whether the task has begun.
 func (e *Engine) admit(it *item, now time.Time) *commit {
 	if it.err != nil {
 		return e.undecodable(it)
@@ -44,9 +43,6 @@ func (e *Engine) admit(it *item, now time.Time) *commit {
 		return e.deadLetter(it, reasonNotRegistered, "", wire.NotRegistered(m.Task))
 	}
 	e.noteNaive(m)
-	if it.expired(now) {
-		return e.expire(it)
-	}
 	if m.ETA.After(now) {
 		return e.parkUntil(it, m.ETA, parkETA)
 	}
@@ -66,16 +62,6 @@ func (e *Engine) undecodable(it *item) *commit {
 		reason = reasonNotEnvelope
 	}
 	return e.deadLetter(it, reason, it.err.Error(), wire.ExceptionOf(it.err))
-}
-
-// expire ends a message that came too late. One that waited for a lock says
-// so.
-func (e *Engine) expire(it *item) *commit {
-	if !it.deliv.FirstPark.IsZero() {
-		err := &tasks.Exception{Type: "LockBusy", Args: []any{"the lock or record was busy until the task expired"}}
-		return e.outcome(it, tasks.Outcome{Kind: tasks.Failed, Err: err, Reason: reasonBusy})
-	}
-	return e.outcome(it, tasks.Outcome{Kind: tasks.Revoked, Reason: reasonExpired})
 }
 
 // maxNaiveNames bounds the task names that are remembered for one warning.

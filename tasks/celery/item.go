@@ -141,13 +141,6 @@ func (it *item) deaths() int {
 	return it.deliv.Deaths
 }
 
-// expired reports whether a message that has not begun is past its time to
-// start, by the store's clock.
-func (it *item) expired(now time.Time) bool {
-	e := it.deliv.Task.Expires
-	return !e.IsZero() && !it.deliv.Begun() && !now.Before(e)
-}
-
 // withHeader returns a copy of h with one more header.
 func withHeader(h map[string]json.RawMessage, name string, value json.RawMessage) map[string]json.RawMessage {
 	out := make(map[string]json.RawMessage, len(h)+1)

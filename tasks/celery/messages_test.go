@@ -282,7 +282,7 @@ func TestW15_TimesWithoutOffsetAreUTC(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	seen := newWitness()
-	r.start(Config{}, nil, seen.runner())
+	r.start(Config{}, nil, judged(seen.runner()))
 	at := time.Now().Add(5 * time.Second)
 	tokyo := time.FixedZone("", 9*3600)
 	forms := map[string]string{
@@ -305,42 +305,6 @@ func TestW15_TimesWithoutOffsetAreUTC(t *testing.T) {
 		if s := r.wait(id, 5*time.Second).State; s != want {
 			t.Errorf("%s (%s): %s, want %s", name, text, s, want)
 		}
-	}
-	r.empty()
-}
-
-func TestW18_ExpiryIsJudgedAgainAtTheStart(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	seen := newWitness()
-	release := make(chan struct{})
-	w := r.start(Config{Concurrency: 1}, nil, func(_ context.Context, d *tasks.Delivery) tasks.Outcome {
-		seen.saw(d.Task.ID)
-		<-release
-		return succeed("null")
-	})
-	first := r.enqueue("t.long")
-	testkit.Poll(t, 5*time.Second, time.Millisecond, func() bool { return seen.of(first) == 1 }, "the first runs")
-	expires := time.Now().Add(400 * time.Millisecond)
-	late := r.enqueue("t.late", tasks.WithExpires(expires))
-	// A second message was taken ahead, alive, and waits here for the slot.
-	list, msg, err := r.client.Prepare(&tasks.Request{Name: "t.ahead", Expires: expires})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ahead := newItem("sb:x:1:0:default", w.self.Load(), w.keys.source(list, 0), msg, time.Now(), time.Now())
-	if c := w.admit(ahead, time.Now()); c != nil {
-		t.Errorf("not admitted before it expired: %+v", c)
-	}
-	testkit.Poll(t, 5*time.Second, 10*time.Millisecond, func() bool { return time.Now().After(expires) }, "they expire")
-	c := w.runOne(ahead, func(context.Context, *tasks.Delivery) tasks.Outcome { return succeed("null") })
-	if c.ran || c.out.Kind != tasks.Revoked || c.out.Reason != reasonExpired {
-		t.Errorf("what expired in the hand: %+v", c.out)
-	}
-	close(release)
-	res := r.wait(late, 5*time.Second)
-	if res.State != wire.StateRevoked || res.Exception.Text() != "expired" || seen.of(late) != 0 {
-		t.Errorf("result %+v, runs %d", res, seen.of(late))
 	}
 	r.empty()
 }

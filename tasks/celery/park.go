@@ -54,30 +54,25 @@ func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
 	now := it.deliv.StoreNow()
 	p := out.Park
 	note := parkNote{For: string(p.Reason), N: 1, Key: p.Key}
-	waits := p.Key != "" && (p.Reason == tasks.ParkLock || p.Reason == tasks.ParkRecord)
-	// Who wins the lock and then meets the same record again still waits.
-	won := out.WonLock && (p.Reason != tasks.ParkRecord || it.note.For != note.For || it.note.Key != note.Key)
-	if it.note.For == note.For && it.note.Key == note.Key && !won {
+	again := it.note.For == note.For && it.note.Key == note.Key
+	if again {
 		note.N = it.note.N + 1
 	}
-	delay := jittered(parkBackoff(note.N))
-	switch {
-	case p.Reason == tasks.ParkGuard:
-		delay = jittered(parkGuard)
-	case waits && p.Left > 0:
-		delay = jittered(min(p.Left, parkBackoff(note.N)))
-	}
+	waits := p.Key != "" && (p.Reason == tasks.ParkLock || p.Reason == tasks.ParkRecord)
+	// Who wins the lock and then meets the same record again still waits.
+	won := out.WonLock && (p.Reason != tasks.ParkRecord || !again)
 	first := it.deliv.FirstPark
 	if waits && (first.IsZero() || won) {
 		first = now
 	}
-	raw, err := parkedRaw(it.raw, note, first, won && !waits)
+	raw, err := parkedRaw(it, out, note, first, won && !waits)
 	if err != nil {
 		return e.deadLetter(it, reasonMalformed, err.Error(), wire.ExceptionOf(err))
 	}
+	delay := parkDelay(p, note.N, waits)
 	o := e.parkOp(it, raw, now.Add(delay))
 	if waits {
-		limit := waitLimit(it.deliv, p, first)
+		limit := waitLimit(p, first)
 		o.Limit = micros(limit)
 		if due := now.Add(delay); due.After(limit) {
 			o.Due = o.Limit
@@ -87,27 +82,37 @@ func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
 	return &commit{it: it, out: out, op: o}
 }
 
-// waitLimit is the end of a wait for a lock or a record: the chain's own, 24 h
-// after the first park, and, for what has not begun, its expiry and the
-// instant by which it must begin, whichever comes first.
-func waitLimit(d *tasks.Delivery, p tasks.Park, first time.Time) time.Time {
-	limit := first.Add(waitMost)
-	sooner := func(t time.Time) {
-		if !t.IsZero() && t.Before(limit) {
-			limit = t
-		}
+// parkDelay is the timer of the n-th park in a row.
+func parkDelay(p tasks.Park, n int, waits bool) time.Duration {
+	switch {
+	case p.Reason == tasks.ParkGuard:
+		return jittered(parkGuard)
+	case waits && p.Left > 0:
+		return jittered(min(p.Left, parkBackoff(n)))
 	}
-	sooner(p.Deadline)
-	if !d.Begun() {
-		sooner(d.Task.Expires)
-		if g := d.Task.Guard; g != nil && g.BeginBy > 0 {
-			sooner(time.UnixMilli(g.BeginBy))
-		}
+	return jittered(parkBackoff(n))
+}
+
+// waitLimit is the end of a wait for a lock or a record: 24 h after the first
+// park, or the chain's own if that is sooner.
+func waitLimit(p tasks.Park, first time.Time) time.Time {
+	limit := first.Add(waitMost)
+	if !p.Deadline.IsZero() && p.Deadline.Before(limit) {
+		return p.Deadline
 	}
 	return limit
 }
 
-func parkedRaw(raw []byte, note parkNote, first time.Time, drop bool) ([]byte, error) {
+// parkedRaw is the message as it is parked: with what the next delivery must
+// know of its past.
+func parkedRaw(it *item, out tasks.Outcome, note parkNote, first time.Time, drop bool) ([]byte, error) {
+	raw := it.raw
+	if out.Begun && !it.deliv.Begun() {
+		var err error
+		if raw, err = wire.Redeliver(raw, it.deaths()); err != nil {
+			return nil, err
+		}
+	}
 	text, err := json.Marshal(note)
 	if err != nil {
 		return nil, err

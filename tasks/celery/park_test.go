@@ -342,9 +342,9 @@ func TestLockIsLookedAtOnceMoreAfterThePark(t *testing.T) {
 func TestParkedMessagesAreAnsweredAtTheirEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	w := r.start(Config{}, nil, func(_ context.Context, d *tasks.Delivery) tasks.Outcome {
-		return tasks.Outcome{Kind: tasks.Parked, Park: tasks.Park{Reason: tasks.ParkLock, Key: "k", Left: time.Hour}}
-	})
+	w := r.start(Config{}, nil, judged(func(_ context.Context, d *tasks.Delivery) tasks.Outcome {
+		return tasks.Outcome{Kind: tasks.Parked, Park: tasks.Park{Reason: tasks.ParkLock, Key: "k", Left: time.Hour, Deadline: d.Task.Expires}}
+	}))
 	r.enqueue("t.k") // the oldest, with a timer
 	testkit.Poll(t, 5*time.Second, time.Millisecond, func() bool { return r.number(r.rdb.ZCard(context.Background(), w.keys.line("k"))) == 1 }, "in line")
 	at := r.storeNow().Add(700 * time.Millisecond)

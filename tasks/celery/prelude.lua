@@ -84,16 +84,21 @@ local function give_timer(keys, line, now)
 end
 
 -- take_out: a parked message goes back to the taking end of its list. False
--- if it is gone (a Python worker restored it): then only the traces go.
+-- if it is gone (a Python worker restored it): then only the traces go; or if
+-- nothing is known of it any more: then its entry stays, and the janitor, who
+-- finds it in no index, puts it back.
 local function take_out(keys, tag, now)
   local i, value = info_of(keys, tag), call('HGET', keys.unacked, tag)
-  call('HDEL', keys.info, tag)
   call('ZREM', keys.parked, tag)
+  if value and not i then return false end
+  call('HDEL', keys.info, tag)
   call('HDEL', keys.unacked, tag)
   call('ZREM', keys.index, tag)
   if i and i.line then
+    -- Whoever leaves from the middle must not put the oldest one's timer off.
+    local oldest = call('ZRANGE', i.line, 0, 0)[1] == tag
     call('ZREM', i.line, tag)
-    give_timer(keys, i.line, now)
+    if oldest then give_timer(keys, i.line, now) end
   end
   if not i or not value then return false end
   call('RPUSH', i.list, string.sub(value, 2, -1 - #i.suffix))

@@ -199,6 +199,20 @@ func (w *witness) runner() tasks.Runner {
 	}
 }
 
+// judged ends what has expired before it begins, as the chain does.
+func judged(run tasks.Runner) tasks.Runner {
+	return func(ctx context.Context, d *tasks.Delivery) tasks.Outcome {
+		switch e := d.Task.Expires; {
+		case e.IsZero() || d.Begun() || d.StoreNow().Before(e):
+			return run(ctx, d)
+		case d.FirstPark.IsZero():
+			return tasks.Outcome{Kind: tasks.Revoked, Reason: "expired"}
+		default:
+			return tasks.Outcome{Kind: tasks.Failed, Err: &tasks.Exception{Type: "LockBusy"}, Reason: "LockBusy"}
+		}
+	}
+}
+
 func succeed(result string) tasks.Outcome {
 	return tasks.Outcome{Kind: tasks.Succeeded, Result: json.RawMessage(result)}
 }

@@ -18,12 +18,8 @@ func (e *Engine) worker(run tasks.Runner) {
 	}
 }
 
-// runOne runs a message and builds the commit of its outcome. What has
-// expired while it waited for a slot is not run.
+// runOne runs a message and builds the commit of its outcome.
 func (e *Engine) runOne(it *item, run tasks.Runner) *commit {
-	if it.expired(it.deliv.StoreNow()) {
-		return e.expire(it)
-	}
 	e.active.Add(1)
 	e.processed.Add(1)
 	begin := time.Now()

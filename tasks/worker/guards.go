@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/solobeat/solobeat/idempotency"
 	"github.com/solobeat/solobeat/internal/failpoint"
@@ -171,26 +170,27 @@ func (r *run) recorded(ctx context.Context, handler func(context.Context) (json.
 	}
 	r.hold = hold
 	r.info.Takeover = hold.Takeover()
-	return r.ended(ctx, func() tasks.Outcome {
+	return r.inHand(ctx, func() tasks.Outcome {
 		result, err := handler(hold.Context())
 		return r.outcome(ctx, result, err)
 	})
 }
 
-// ended sees to it that a record in hand does not outlive its run, also if the
+// inHand sees to it that a record in hand does not outlive its run, also if the
 // chain itself panics: it would be renewed for ever.
-func (r *run) ended(ctx context.Context, next func() tasks.Outcome) tasks.Outcome {
-	over := false
+func (r *run) inHand(ctx context.Context, next func() tasks.Outcome) tasks.Outcome {
+	over, line := false, parkKey(r.plan.record.key)
 	defer func() {
 		if !over {
 			r.release(ctx, errPanic)
+			r.free = append(r.free, line)
 		}
 	}()
 	out := next()
 	over = true
 	out.WonLock = true // with a lock it was won as well
 	if out.Kind != tasks.Parked {
-		r.free = append(r.free, parkKey(r.plan.record.key))
+		r.free = append(r.free, line)
 	}
 	failpoint.Hit(failpoint.AfterRecord, r.d.Task.Name)
 	return out

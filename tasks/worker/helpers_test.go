@@ -21,48 +21,81 @@ import (
 
 // bench is a chain on a real Redis, and what its observers saw.
 type bench struct {
-	t      *testing.T
-	redis  *testkit.RedisServer
-	client *redis.Client
-	reg    tasks.Registry
-	chain  *worker.Worker
-	locks  *lockguard.Guard
+	t       *testing.T
+	redis   *testkit.RedisServer
+	client  *redis.Client
+	reg     tasks.Registry
+	chain   *worker.Worker
+	locks   *lockguard.Guard
+	records *idempotency.Guard
+	guarded *commands // what the guards have sent
 
-	mu    sync.Mutex
-	aside []string
-	runs  []worker.Run
-	woken []string
+	mu        sync.Mutex
+	aside     []string
+	runs      []worker.Run
+	woken     []string
+	decisions []string
+}
+
+// setup is what a test may change of a bench.
+type setup struct {
+	entries  map[string]worker.TaskConfig
+	wrap     []tasks.Middleware
+	records  idempotency.Config
+	instance string
+	redis    *testkit.RedisServer // nil: one of its own
+	locksAt  string               // address of the guards' store; "" is the server's
 }
 
 func newBench(t *testing.T, entries map[string]worker.TaskConfig) *bench {
 	t.Helper()
-	b := &bench{t: t, redis: testkit.Redis(t)}
+	return newBenchOf(t, setup{entries: entries})
+}
+
+func newBenchOf(t *testing.T, s setup) *bench {
+	t.Helper()
+	b := &bench{t: t, redis: s.redis, guarded: &commands{}}
+	if b.redis == nil {
+		b.redis = testkit.Redis(t)
+	}
 	b.client = b.redis.Client(t)
-	lb, err := lockredis.New(b.client, lockredis.Options{})
+	if s.locksAt == "" {
+		s.locksAt = b.redis.Addr
+	}
+	if s.instance == "" {
+		s.instance = "replica-1"
+	}
+	store := testkit.RedisClient(t, s.locksAt, 0)
+	store.AddHook(b.guarded)
+	lb, err := lockredis.New(store, lockredis.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.locks, err = lockguard.New(lockguard.Config{Backend: lb, Instance: "replica-1", Logger: testkit.Logger(t)}); err != nil {
+	if b.locks, err = lockguard.New(lockguard.Config{Backend: lb, Instance: s.instance, Logger: testkit.Logger(t)}); err != nil {
 		t.Fatal(err)
 	}
-	st, err := idemredis.New(b.client, idemredis.Options{})
-	if err != nil {
+	if s.records.Store, err = idemredis.New(store, idemredis.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	records, err := idempotency.New(idempotency.Config{Store: st, Instance: "replica-1", Logger: testkit.Logger(t)})
-	if err != nil {
+	s.records.Instance, s.records.Logger = s.instance, testkit.Logger(t)
+	s.records.Observer.Decision = func(_ idempotency.Labels, d idempotency.Decision) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.decisions = append(b.decisions, string(d))
+	}
+	if b.records, err = idempotency.New(s.records); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = b.locks.Close(ctx)
-		records.Close()
+		b.records.Close()
 	})
 	b.chain, err = worker.New(worker.Config{
-		Registry: &b.reg, Tasks: entries, Logger: testkit.Logger(t),
+		Registry: &b.reg, Tasks: s.entries, Logger: testkit.Logger(t), Middlewares: s.wrap,
 		Locks:   map[string]*lockguard.Guard{"redis": b.locks},
-		Records: map[string]*idempotency.Guard{"redis": records},
+		Records: map[string]*idempotency.Guard{"redis": b.records},
 		Observer: worker.Observer{
 			StoodAside: func(_, at string) { b.mu.Lock(); defer b.mu.Unlock(); b.aside = append(b.aside, at) },
 			Finished:   func(r worker.Run, _ tasks.Outcome) { b.mu.Lock(); defer b.mu.Unlock(); b.runs = append(b.runs, r) },
@@ -73,6 +106,45 @@ func newBench(t *testing.T, entries map[string]worker.TaskConfig) *bench {
 	}
 	b.chain.SetWaker(b)
 	return b
+}
+
+// commands counts what a client sends, by name.
+type commands struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (c *commands) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.note(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.note(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+func (c *commands) note(cmds ...redis.Cmder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cmd := range cmds {
+		c.all = append(c.all, cmd.Name())
+	}
+}
+
+// take returns the commands since the last take.
+func (c *commands) take() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.all
+	c.all = nil
+	return all
 }
 
 // Wake implements tasks.Waker.
@@ -125,14 +197,47 @@ func mustKey(t *testing.T, text string) *render.Template {
 	return k
 }
 
-// forget makes whatever run holds the record stale, as a takeover does.
-func (b *bench) forget(string) {
+// forget makes whatever run of the task holds the record r stale, as a takeover
+// does.
+func (b *bench) forget(task string) {
 	b.t.Helper()
-	st, err := idemredis.New(b.client, idemredis.Options{})
+	if _, err := b.records.Store().Forget(b.t.Context(), idempotency.Key{Namespace: task, Text: "r"}, true, "test"); err != nil {
+		b.t.Error(err)
+	}
+}
+
+// record reads the record r of a task.
+func (b *bench) record(task string) idempotency.Record {
+	b.t.Helper()
+	rec, _, err := b.records.Store().Peek(b.t.Context(), idempotency.Key{Namespace: task, Text: "r"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if _, err := st.Forget(b.t.Context(), idempotency.Key{Namespace: "report", Text: "r"}, true, "test"); err != nil {
+	return rec
+}
+
+// hold takes a lock as another task.
+func (b *bench) hold(key, taskID string) *lockguard.Handle {
+	b.t.Helper()
+	other, err := lockredis.New(b.client, lockredis.Options{})
+	if err != nil {
 		b.t.Fatal(err)
 	}
+	g, err := lockguard.New(lockguard.Config{Backend: other, Instance: "replica-2"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	h, err := g.TryAcquire(context.Background(), key, lockguard.WithTTL(30*time.Second), lockguard.WithTaskID(taskID))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		_, _ = h.Release(context.Background())
+		_ = g.Close(context.Background())
+	})
+	return h
 }
+
+func redelivered(d *tasks.Delivery) { d.Task.Redelivered = true }
+
+func attempt(n int) func(*tasks.Delivery) { return func(d *tasks.Delivery) { d.Task.Attempt = n } }

@@ -138,6 +138,14 @@ func (l *lockPlan) defaults(timeout time.Duration) {
 	}
 }
 
+// maxHold is the longest that a run may hold its lock, or its record.
+func (p *plan) maxHold() time.Duration {
+	if p.lock != nil {
+		return p.lock.maxHold
+	}
+	return maxHold(p.timeout)
+}
+
 func maxHold(timeout time.Duration) time.Duration {
 	if timeout > 0 {
 		return timeout + time.Minute
