@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
 )
@@ -39,9 +40,13 @@ func (l lockKeys) fields(d *decoder, key field) map[string]field {
 
 func fenceBase(d *decoder, into *uint64) field {
 	return func(_, v *yaml.Node, path string) {
-		n, err := strconv.ParseUint(v.Value, 10, 53)
+		n, err := strconv.ParseUint(v.Value, 10, 64)
 		if v.Kind != yaml.ScalarNode || v.ShortTag() != "!!int" || err != nil {
-			d.errorf(v, path, "write a number below 2^53, in plain digits", "want a whole number, got %s", kindName(v))
+			d.errorf(v, path, "write a number up to 2^52, in plain digits", "want a whole number, got %s", kindName(v))
+			return
+		}
+		if n > lockguard.MaxFenceBase {
+			d.errorf(v, path, "write a number up to 2^52", "%d and the store's clock together are above what stores count exactly", n)
 			return
 		}
 		*into = n

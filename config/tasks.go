@@ -169,7 +169,7 @@ func (r *taskReader) command(e entry) {
 }
 
 func (r *taskReader) lock(v *yaml.Node) {
-	l := &worker.LockConfig{Name: "solobeat:" + r.c.Namespace + ":lock:task:" + r.task.Name}
+	l := &worker.LockConfig{Name: r.c.Redis.GlobalKeyPrefix + "solobeat:" + r.c.Namespace + ":lock:task:" + r.task.Name}
 	keys := lockKeys{
 		key: &l.Name, backend: &l.Backend, ttl: &l.TTL, renew: &l.Renew, expect: &l.Expect, maxHold: &l.MaxHold,
 		onBusy: &l.OnBusy, fenceBase: &l.FenceBase,

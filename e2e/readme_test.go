@@ -362,7 +362,8 @@ func (r *reader) compare(b *block, again func(), got *string) {
 
 // pattern makes a regular expression of expected text.
 func pattern(text string) *regexp.Regexp {
-	return regexp.MustCompile(`(?s)^` + strings.ReplaceAll(regexp.QuoteMeta(squeeze(text)), "…", ".*") + `$`)
+	anything := strings.NewReplacer(" … ", "(?: .*)? ", "…", ".*")
+	return regexp.MustCompile(`(?s)^` + anything.Replace(regexp.QuoteMeta(squeeze(text))) + `$`)
 }
 
 var blanks = regexp.MustCompile(`[ \t]+`)
@@ -448,6 +449,8 @@ func TestPatternOfExpectedText(t *testing.T) {
 		{"a  b\n", "a b", true},
 		{"a b", "a  b   \n\n", true},
 		{"a … c", "a b\nb c", true},
+		{"a … c", "a c", true},
+		{"a … c", "ac", false},
 		{"…\nsum: 1\n…", "x\nsum: 1\ny", true},
 		{"…\nsum: 1\n…", "x\nsum: 11\ny", false},
 		{"a", "b", false},

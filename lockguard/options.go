@@ -16,6 +16,10 @@ const (
 	// DefaultMaxHold ends a hold unless WithMaxHold sets another.
 	DefaultMaxHold = 24 * time.Hour
 
+	// MaxFenceBase bounds WithFenceBase, so that base and microseconds together
+	// stay below 2^53, where stores and JSON readers still count exactly.
+	MaxFenceBase = 1 << 52
+
 	minRenewEvery = 10 * time.Millisecond
 )
 
@@ -57,7 +61,7 @@ func WithTaskID(id string) Option { return func(s *settings) { s.taskID = id } }
 func WithLabels(l Labels) Option { return func(s *settings) { s.labels = l } }
 
 // WithFenceBase is added to the back end's fence: set it to the last fence when
-// the back end is changed. At most 2^62.
+// the back end is changed. At most [MaxFenceBase].
 func WithFenceBase(base uint64) Option { return func(s *settings) { s.fenceBase = base } }
 
 // Numbers are a lock's numbers, for those who check a configuration. 0 means the
@@ -97,8 +101,8 @@ func (g *Guard) settings(key string, opts []Option) (settings, error) {
 	if key == "" {
 		return s, fmt.Errorf("%w: key is empty", ErrConfig)
 	}
-	if s.fenceBase > 1<<62 {
-		return s, fmt.Errorf("%w: fence_base %d: at most 2^62 is allowed", ErrConfig, s.fenceBase)
+	if s.fenceBase > MaxFenceBase {
+		return s, fmt.Errorf("%w: fence_base %d: at most 2^52 is allowed", ErrConfig, s.fenceBase)
 	}
 	warning, err := Numbers{TTL: s.ttl, RenewEvery: s.renew, MaxHold: s.maxHold, Expect: s.expect, Wait: s.wait}.Check()
 	if err != nil {

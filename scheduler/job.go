@@ -74,7 +74,8 @@ type Job struct {
 
 // JobLock is the lock of a job's runs.
 type JobLock struct {
-	// Key is a template, used verbatim; "" is solobeat:<namespace>:lock:<job>.
+	// Key is a template, used verbatim; "" is solobeat:<namespace>:lock:<job>
+	// behind the key prefix.
 	Key string
 	// Backend is the lock's store; "" is redis.
 	Backend string
@@ -85,7 +86,7 @@ type JobLock struct {
 	TTL, Renew, Expect, MaxHold time.Duration
 	// OnBusy is skip or retry; "" is skip, and retry with MisfireAll.
 	OnBusy tasks.OnBusy
-	// FenceBase is added to the store's fence.
+	// FenceBase is added to the store's fence; at most 2^52.
 	FenceBase uint64
 }
 

@@ -96,14 +96,14 @@ func (j *Job) Request(namespace string, tick Occurrence) (*tasks.Request, error)
 	if err != nil {
 		return nil, err
 	}
-	return t.request(j, cmp.Or(namespace, "default"), tick)
+	return t.request(j, cmp.Or(namespace, "default"), "", tick)
 }
 
 func (s *Scheduler) request(e *entry, tick Occurrence) (*tasks.Request, error) {
-	return e.tmpl.request(e.job, s.cfg.Namespace, tick)
+	return e.tmpl.request(e.job, s.cfg.Namespace, s.cfg.KeyPrefix, tick)
 }
 
-func (t *templates) request(j *Job, namespace string, tick Occurrence) (*tasks.Request, error) {
+func (t *templates) request(j *Job, namespace, prefix string, tick Occurrence) (*tasks.Request, error) {
 	data := render.Data{Job: j.Name, Tick: &render.Tick{
 		Local: tick.Local,
 		Prev:  j.Schedule.Prev(tick.At.Add(-time.Second)).Local, Next: j.Schedule.Next(tick.At).Local,
@@ -126,7 +126,7 @@ func (t *templates) request(j *Job, namespace string, tick Occurrence) (*tasks.R
 	if j.Expires > 0 {
 		r.Expires = tick.At.Add(j.Expires)
 	}
-	if r.Guard, err = t.guard(j, namespace, tick, data); err != nil {
+	if r.Guard, err = t.guard(j, prefix+"solobeat:"+namespace+":lock:"+j.Name, tick, data); err != nil {
 		return nil, err
 	}
 	if _, err := r.Guard.Encode(); err != nil {
@@ -135,8 +135,8 @@ func (t *templates) request(j *Job, namespace string, tick Occurrence) (*tasks.R
 	return r, nil
 }
 
-// guard spells the job's guards out for one tick.
-func (t *templates) guard(j *Job, namespace string, tick Occurrence, data render.Data) (*tasks.Guard, error) {
+// guard spells the job's guards out for one tick. lockKey is the default one.
+func (t *templates) guard(j *Job, lockKey string, tick Occurrence, data render.Data) (*tasks.Guard, error) {
 	retries := tasks.DefaultRetries
 	if j.Retries != nil {
 		retries = *j.Retries
@@ -147,7 +147,7 @@ func (t *templates) guard(j *Job, namespace string, tick Occurrence, data render
 	}
 	var err error
 	if l := j.Lock; l != nil {
-		name := cmp.Or(l.Key, "solobeat:"+namespace+":lock:"+j.Name)
+		name := cmp.Or(l.Key, lockKey)
 		key := name
 		if t.lock != nil {
 			if key, err = t.lock.Render(data); err != nil {

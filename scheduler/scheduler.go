@@ -22,6 +22,9 @@ import (
 type Config struct {
 	// Namespace is the deployment's; "" is "default".
 	Namespace string
+	// KeyPrefix stands before the default key of a job's lock, as before all
+	// keys of ours; a key that the file names is verbatim.
+	KeyPrefix string
 	// Jobs are all entries of the file, also the disabled ones.
 	Jobs []*Job
 	// State and Publisher are the store and the engine's client.

@@ -216,7 +216,7 @@ func (v *validator) samples(t *templates) {
 		}
 	}
 	for _, tick := range ticks {
-		if _, err := t.request(v.job, "default", tick); err != nil {
+		if _, err := t.request(v.job, "default", "", tick); err != nil {
 			v.errs = append(v.errs, err)
 			return
 		}

@@ -207,6 +207,9 @@ func (l *LockGuard) validate() error {
 	case l.OnBusy != OnBusySkip && l.OnBusy != OnBusyRetry:
 		return fmt.Errorf("tasks: guard: lock %q: on_busy %q, skip or retry is known", l.Key, l.OnBusy)
 	}
+	if l.FenceBase > 1<<52 { // with the store's clock it would pass 2^53
+		return fmt.Errorf("tasks: guard: lock %q: fence_base %d, at most 2^52 is allowed", l.Key, l.FenceBase)
+	}
 	return inRange(map[string]int64{"lock.ttl_ms": l.TTLMS, "lock.renew_ms": l.RenewMS, "lock.expect_ms": l.ExpectMS, "lock.max_hold_ms": l.MaxHoldMS})
 }
 

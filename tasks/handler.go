@@ -29,6 +29,8 @@ type taskKey struct{}
 
 type fenceKey struct{}
 
+type recordKey struct{}
+
 // NewContext returns ctx with the task that is being run.
 func NewContext(ctx context.Context, t *Task) context.Context {
 	return context.WithValue(ctx, taskKey{}, t)
@@ -52,6 +54,19 @@ func ContextWithFence(ctx context.Context, fence uint64) context.Context {
 func Fence(ctx context.Context) (uint64, bool) {
 	f, ok := ctx.Value(fenceKey{}).(uint64)
 	return f, ok
+}
+
+// ContextWithKey returns ctx with the key of the run's record.
+func ContextWithKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, recordKey{}, key)
+}
+
+// Key returns the key of the run's idempotency record, or false for a run
+// without one: what a handler passes on to a provider that takes a key of its
+// callers.
+func Key(ctx context.Context) (string, bool) {
+	k, ok := ctx.Value(recordKey{}).(string)
+	return k, ok
 }
 
 // Validity is how long a run may trust its lock, or its record where it has

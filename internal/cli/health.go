@@ -43,9 +43,18 @@ func (r *replica) health() map[string]check {
 		checks["worker"] = since(r.pulse.lastTry, wedgedAfter, "the worker's heartbeat")
 	}
 	if r.sched != nil && r.o.gate == nil {
-		checks["scheduler"] = since(func() time.Time { return r.sched.Status().LastLoop }, wedgedAfter, "the scheduler's loop")
+		checks["scheduler"] = since(r.lastLoop, wedgedAfter, "the scheduler's loop")
 	}
 	return checks
+}
+
+// lastLoop counts from the start of the process until the loop has completed
+// once: a process that has just come up is not wedged.
+func (r *replica) lastLoop() time.Time {
+	if last := r.sched.Status().LastLoop; !last.IsZero() {
+		return last
+	}
+	return r.began
 }
 
 // readiness answers whether the process does its work now.

@@ -43,10 +43,10 @@ func unknownCommand(parent *cobra.Command, name string) error {
 
 // nearest returns the name that is a typo away from text, "" if none is.
 func nearest(text string, names []string) string {
-	best, limit := "", max(1, len(text)/3)
+	best, least := "", len(text)
 	for _, n := range names {
-		if d := distance(text, n); d <= limit {
-			best, limit = n, d-1
+		if d := distance(text, n); d < least && d <= max(1, max(len(text), len(n))/3) {
+			best, least = n, d
 		}
 	}
 	return best

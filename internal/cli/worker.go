@@ -96,7 +96,7 @@ func (c *program) process(ctx context.Context, o processOptions) error {
 			return err
 		}
 	}
-	r := &replica{cfg: cfg, log: log, jobs: jobs, o: o, registry: o.registry}
+	r := &replica{cfg: cfg, log: log, jobs: jobs, o: o, registry: o.registry, began: time.Now()}
 	return r.run(ctx)
 }
 
@@ -117,6 +117,7 @@ type replica struct {
 	sched   *scheduler.Scheduler
 	history *historian
 	pulse   pulse
+	began   time.Time
 }
 
 func (r *replica) run(ctx context.Context) error {
@@ -187,7 +188,7 @@ func (r *replica) handlers() error {
 
 func (r *replica) metricsConfig() metrics.Config {
 	mc := metrics.Config{
-		Version: Version(), Jobs: r.jobs, Namespace: r.cfg.Namespace, Tasks: r.registry.Names(), Queues: r.cfg.Worker.Queues,
+		Version: Version(), Jobs: r.jobs, Namespace: r.cfg.Namespace, KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, Tasks: r.registry.Names(), Queues: r.cfg.Worker.Queues,
 		Worker: r.o.worker, Scheduler: r.o.scheduler,
 	}
 	if r.o.worker {
@@ -280,7 +281,7 @@ func (r *replica) buildScheduler(ctx context.Context) error {
 	}
 	var err error
 	r.sched, err = scheduler.New(scheduler.Config{
-		Namespace: r.cfg.Namespace, Jobs: r.jobs, State: state, Publisher: client,
+		Namespace: r.cfg.Namespace, KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, Jobs: r.jobs, State: state, Publisher: client,
 		ID: r.stores.instance, Name: orDefault(r.nodeName(), celery.DefaultNodeName()), File: r.cfg.Schedule.File,
 		Logger: r.log, Observer: r.schedulerObserver(),
 	})

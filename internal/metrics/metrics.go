@@ -50,8 +50,8 @@ type Config struct {
 	Version string
 	// Jobs are the schedule's entries.
 	Jobs []*scheduler.Job
-	// Namespace is the deployment's, for default lock names.
-	Namespace string
+	// Namespace and KeyPrefix are the deployment's, for default lock names.
+	Namespace, KeyPrefix string
 	// Locks are the locks of the worker's tasks: entries.
 	Locks []Lock
 	// Tasks are the registered task names, Queues the worker's queues.
@@ -125,7 +125,7 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 		if j.Lock != nil {
 			name := j.Lock.Key
 			if name == "" {
-				name = "solobeat:" + m.cfg.Namespace + ":lock:" + j.Name
+				name = m.cfg.KeyPrefix + "solobeat:" + m.cfg.Namespace + ":lock:" + j.Name
 			}
 			if i >= MaxJobs {
 				name = other
@@ -214,9 +214,6 @@ func (m *Metrics) zeroWorker() {
 func (m *Metrics) schedule(name string) string {
 	if name == "" {
 		return none
-	}
-	if label, ok := m.schedules[name]; ok {
-		return label
 	}
 	return m.learn(m.schedules, name)
 }

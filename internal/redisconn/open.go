@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"regexp"
 	"strings"
@@ -58,10 +59,24 @@ func Open(o Options) (*redis.Client, error) {
 func SameServer(a, b string) bool {
 	oa, errA := redis.ParseURL(a)
 	ob, errB := redis.ParseURL(b)
-	if errA != nil || errB != nil {
-		return false
+	return errA == nil && errB == nil && SameAddress(oa, ob)
+}
+
+// SameAddress is SameServer for the options of two clients: addresses are
+// compared as they were written, and loopback by meaning.
+func SameAddress(a, b *redis.Options) bool {
+	return a.Network == b.Network && hostPort(a.Addr) == hostPort(b.Addr) && (a.TLSConfig == nil) == (b.TLSConfig == nil)
+}
+
+func hostPort(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
 	}
-	return oa.Network == ob.Network && oa.Addr == ob.Addr && (oa.TLSConfig == nil) == (ob.TLSConfig == nil)
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // MaskURL hides the user, the password and secret options of a URL, also of

@@ -162,7 +162,8 @@ func TestPolicy(t *testing.T) {
 func TestSameServer(t *testing.T) {
 	t.Parallel()
 	if !redisconn.SameServer("redis://h:1/0", "redis://h:1/2") || redisconn.SameServer("redis://h:1", "redis://h:2") ||
-		redisconn.SameServer("redis://h:1", "rediss://h:1") || redisconn.SameServer("bad", "bad") {
+		redisconn.SameServer("redis://h:1", "rediss://h:1") || redisconn.SameServer("bad", "bad") ||
+		!redisconn.SameServer("redis://localhost:1/0", "redis://127.0.0.1:1/1") || !redisconn.SameServer("redis://[::1]:1", "redis://localhost:1") {
 		t.Error("servers are told apart by host, port and transport, not by database")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
@@ -195,7 +195,7 @@ func (c *Config) check() error {
 			bad("queue %q is named twice", q)
 		}
 	}
-	if c.Broker != nil && c.Results != nil && !sameServer(c.Broker.Options(), c.Results.Options()) {
+	if c.Broker != nil && c.Results != nil && !redisconn.SameAddress(c.Broker.Options(), c.Results.Options()) {
 		bad("results are on another server (%s) than the broker (%s): only another database of the same server is supported",
 			c.Results.Options().Addr, c.Broker.Options().Addr)
 	}
@@ -209,22 +209,6 @@ func DefaultNodeName() string {
 		host = "localhost"
 	}
 	return "solobeat@" + host
-}
-
-// sameServer compares addresses as they were written, and loopback by meaning.
-func sameServer(a, b *redis.Options) bool {
-	return a.Network == b.Network && hostPort(a.Addr) == hostPort(b.Addr) && (a.TLSConfig == nil) == (b.TLSConfig == nil)
-}
-
-func hostPort(addr string) string {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return addr
-	}
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port)
 }
 
 // expirySeconds is the TTL of results as scripts take it; 0 is for ever.

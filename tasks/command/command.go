@@ -122,10 +122,8 @@ func runOf(ctx context.Context, t *tasks.Task) guardian.Run {
 		if g.Tick != 0 {
 			run.Tick = time.UnixMilli(g.Tick).UTC().Format("2006-01-02T15:04:05.999Z07:00")
 		}
-		if g.Record != nil {
-			run.Key = g.Record.Key
-		}
 	}
+	run.Key, _ = tasks.Key(ctx)
 	if fence, ok := tasks.Fence(ctx); ok {
 		run.Fence = strconv.FormatUint(fence, 10)
 	}

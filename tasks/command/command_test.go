@@ -108,8 +108,10 @@ func TestEnvironment(t *testing.T) {
 	}
 	t.Setenv("APP_SETTING", "kept")
 	task := newTask("", "")
-	task.Guard = &tasks.Guard{Job: "hourly", Tick: 1767322800000, Record: &tasks.RecordGuard{Key: "report:2026-01-02T03+00:00"}}
-	ctx := tasks.ContextWithFence(t.Context(), 1<<63)
+	// The message's own key may have been replaced by the worker's tasks: entry:
+	// the record in hand decides.
+	task.Guard = &tasks.Guard{Job: "hourly", Tick: 1767322800000, Record: &tasks.RecordGuard{Key: "replaced"}}
+	ctx := tasks.ContextWithKey(tasks.ContextWithFence(t.Context(), 1<<63), "report:2026-01-02T03+00:00")
 	got, err := newHandler(t, script(`env | grep -E '^(SOLOBEAT|APP_)' | sort`)).Handle(ctx, task)
 	if err != nil {
 		t.Fatal(err)

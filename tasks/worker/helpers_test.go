@@ -241,3 +241,7 @@ func (b *bench) hold(key, taskID string) *lockguard.Handle {
 func redelivered(d *tasks.Delivery) { d.Task.Redelivered = true }
 
 func attempt(n int) func(*tasks.Delivery) { return func(d *tasks.Delivery) { d.Task.Attempt = n } }
+
+func zAt(at time.Time, member string) redis.Z {
+	return redis.Z{Score: float64(at.UnixMicro()), Member: member}
+}

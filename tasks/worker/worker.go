@@ -231,6 +231,7 @@ func (r *run) handlerContext(ctx context.Context) context.Context {
 	case r.hold != nil:
 		r.info.Fence = r.hold.Fence()
 		ctx = tasks.ContextWithFence(ctx, r.info.Fence)
+		ctx = tasks.ContextWithKey(ctx, r.hold.Key().Text)
 	case r.lock != nil:
 		if f, ok := r.lock.Fence(); ok {
 			r.info.Fence = uint64(f)
