@@ -120,6 +120,12 @@ func (c *Config) queueSet() map[string]bool {
 	return queues
 }
 
+// LockKeyProblem says why a text cannot be the key of a lock on this broker: it
+// is a queue, or a key of Celery's or Solobeat's own. "" means that it can.
+func (c *Config) LockKeyProblem(key string) string {
+	return keyProblem(key, c.queueSet(), c.Redis.GlobalKeyPrefix)
+}
+
 // Together checks what only both files tell: a lock whose key is a queue would
 // take the queue's list for a lock. The error is a [Problems].
 func Together(c *Config, jobs []*scheduler.Job) error {
@@ -132,24 +138,32 @@ func Together(c *Config, jobs []*scheduler.Job) error {
 	var ps Problems
 	var file *yaml.Node // parsed once there is something to point at
 	for _, j := range jobs {
-		if j.Lock == nil || !queues[j.Lock.Key] {
+		if j.Lock == nil {
+			continue
+		}
+		msg := keyProblem(j.Lock.Key, queues, c.Redis.GlobalKeyPrefix)
+		if msg == "" {
 			continue
 		}
 		if file == nil {
 			file = readTree(c.Schedule.File)
 		}
-		p := Problem{File: c.Schedule.File, Path: "jobs." + j.Name + ".lock.key", Message: keyProblem(j.Lock.Key, queues), Cure: otherKey}
+		p := Problem{File: c.Schedule.File, Path: "jobs." + j.Name + ".lock.key", Message: msg, Cure: otherKey}
 		p.Line, p.Col = lockPlace(file, j.Name)
 		ps = append(ps, p.masked())
 	}
 	for _, t := range c.Tasks {
 		l := t.Config.Lock
-		if l == nil || !queues[l.Name] || c.queueSet()[l.Name] {
+		if l == nil || keyProblem(l.Name, c.queueSet(), c.Redis.GlobalKeyPrefix) != "" {
 			continue // the worker's own queues have been checked
+		}
+		msg := keyProblem(l.Name, queues, c.Redis.GlobalKeyPrefix)
+		if msg == "" {
+			continue
 		}
 		ps = append(ps, Problem{
 			File: t.file, Line: t.line, Col: t.col, Path: "tasks." + t.Name + ".lock.key",
-			Message: keyProblem(l.Name, queues), Cure: otherKey,
+			Message: msg, Cure: otherKey,
 		}.masked())
 	}
 	ps.sort()

@@ -104,7 +104,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 					Params: day, Timeout: 10 * time.Minute, Retries: &tasks.RetryPolicy{Max: 5, BaseMS: 1000, MaxDelayMS: 60_000}, AckEarly: true,
 					Lock: &worker.LockConfig{
 						Key: parseKey(t, "report:lock", render.Text), Name: "report:lock", Backend: "redis", TTL: 30 * time.Second, Renew: 10 * time.Second,
-						Expect: 5 * time.Minute, MaxHold: 15 * time.Minute, OnBusy: tasks.OnBusySkip, FenceBase: 1<<53 - 1,
+						Expect: 5 * time.Minute, MaxHold: 15 * time.Minute, OnBusy: tasks.OnBusySkip, FenceBase: 1 << 52,
 					},
 					Record: &worker.RecordConfig{Key: parseKey(t, "{{ .Params.day }}", render.Key), Store: "redis", Retention: 48 * time.Hour, Fingerprint: day},
 				},
@@ -366,6 +366,17 @@ jobs:
 	}
 	c.Worker.Queues = []string{"celery"}
 	c.Tasks = nil
+	// kombu's prefix stands before the lists: then it is the prefixed name that
+	// would be taken for a lock.
+	c.Redis.GlobalKeyPrefix = "app:"
+	jobs[0].Lock.Key = "app:celery\x06\x163"
+	if err := Together(c, jobs); err == nil {
+		t.Error("a prefixed list was accepted as a lock key")
+	}
+	if c.LockKeyProblem("app:celery") == "" || c.LockKeyProblem("app:unacked") == "" || c.LockKeyProblem("report:lock") != "" {
+		t.Error("LockKeyProblem does not know the prefix")
+	}
+	jobs[0].Lock.Key = "free"
 	if err := Together(c, jobs); err != nil {
 		t.Error(err)
 	}

@@ -98,10 +98,13 @@ func checkHold(p *places, l lockKeys, ttl, timeout time.Duration) {
 }
 
 // keyProblem says why a text cannot be a lock's key: it is the name of
-// something else in the same Redis. "" means that it can.
-func keyProblem(key string, queues map[string]bool) string {
+// something else in the same Redis, which the broker's prefix stands before.
+// "" means that it can.
+func keyProblem(whole string, queues map[string]bool, prefix string) string {
+	key := strings.TrimPrefix(whole, prefix)
+	list, _, _ := strings.Cut(key, "\x06\x16") // a queue's lists for other priorities
 	switch {
-	case queues[key]:
+	case queues[list] || queues[whole]:
 		return shown(key) + " is a queue: its list would be taken for a lock"
 	case slices.Contains([]string{"unacked", "unacked_index", "unacked_mutex"}, key),
 		strings.HasPrefix(key, "_kombu.binding."), strings.HasPrefix(key, "celery-task-meta-"):

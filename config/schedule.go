@@ -223,7 +223,7 @@ func (r *scheduleReader) note(j *jobReader) {
 // checkKeys finds locks whose key is a queue's, or another's.
 func (r *scheduleReader) checkKeys() {
 	for _, j := range r.locked {
-		msg := keyProblem(j.job.Lock.Key, r.queues)
+		msg := keyProblem(j.job.Lock.Key, r.queues, "")
 		if msg == "" {
 			continue
 		}

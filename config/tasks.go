@@ -181,7 +181,7 @@ func (r *taskReader) lock(v *yaml.Node) {
 	}
 	at := r.at("lock.key")
 	r.task.file, r.task.line, r.task.col = r.d.file, at.Line, at.Column
-	if msg := keyProblem(l.Name, r.c.queueSet()); msg != "" {
+	if msg := keyProblem(l.Name, r.c.queueSet(), r.c.Redis.GlobalKeyPrefix); msg != "" {
 		r.errorf([]string{"lock.key"}, otherKey, "%s", msg)
 		return
 	}
