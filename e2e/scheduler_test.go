@@ -333,6 +333,7 @@ func catchUpAfterDownTime(t *testing.T) {
 	s.scheduler("second", schedule)
 	next := (s.redisMillis()/period + 1) * period
 	testkit.Poll(t, 2*time.Minute, 50*time.Millisecond, everywhere(next), "the next tick")
+	testkit.Poll(t, 10*time.Second, 100*time.Millisecond, func() bool { return countHistory(s.history("all"), "succeeded") >= 5 }, "the runs are in the history")
 	missed := []int64{first + period, first + 2*period, first + 3*period}
 	for job, want := range map[string][]int{"skip": {0, 0, 0}, "once": {0, 0, 1}, "all": {1, 1, 1}} {
 		got, n := s.perTick(job), []int{}
@@ -351,13 +352,24 @@ func catchUpAfterDownTime(t *testing.T) {
 	if next != missed[2]+period {
 		t.Errorf("the second scheduler came up too late for this test")
 	}
-	var history []scheduler.HistoryEntry
-	if err := json.Unmarshal([]byte(s.output("jobs", "history", "skip", "-o", "json")), &history); err != nil {
-		t.Fatal(err)
+	// History tells both sides: what became of each tick, and of each run.
+	if h := s.history("skip"); countHistory(h, "missed") != 3 || countHistory(h, "fired") != 2 || countHistory(h, "succeeded") != 2 {
+		t.Errorf("history of skip: %+v, want 3 missed, 2 fired, 2 succeeded", h)
 	}
-	if n := countHistory(history, "missed"); n != 3 {
-		t.Errorf("history of skip tells of %d missed ticks, want 3: %+v", n, history)
+	if h := s.history("all"); countHistory(h, "fired") != 5 || countHistory(h, "succeeded") != 5 {
+		t.Errorf("history of all: %+v, want 5 fired, 5 succeeded", h)
 	}
+	if table := s.output("jobs", "history", "all"); !strings.Contains(table, "succeeded") || !strings.Contains(table, "fence") {
+		t.Errorf("history as a table:\n%s", table)
+	}
+}
+
+func (s *stack) history(job string) (h []scheduler.HistoryEntry) {
+	s.t.Helper()
+	if err := json.Unmarshal([]byte(s.output("jobs", "history", job, "-o", "json")), &h); err != nil {
+		s.t.Fatal(err)
+	}
+	return h
 }
 
 // countHistory adds up the ticks of the entries with an outcome.

@@ -27,8 +27,9 @@ const (
 	Revoked
 	// Parked: put back for Park.Left without counting an attempt.
 	Parked
-	// Returned: give back to the taking end, marked redelivered, no attempt
-	// counted; Lost says whether it counts as a loss of lock or record.
+	// Returned: give back to the taking end, no attempt counted, marked
+	// redelivered if Begun; Lost says whether it counts as a loss of lock or
+	// record.
 	Returned
 )
 
@@ -79,8 +80,8 @@ type Outcome struct {
 	// record where it has no lock.
 	WonLock bool
 	// Begun says that a run of this task has begun, though the message itself
-	// may not tell: a Parked one is marked redelivered, so that it neither
-	// expires nor is skipped later on.
+	// may not tell: one that is Parked or Returned is marked redelivered, so
+	// that it neither expires nor is skipped later on.
 	Begun bool
 }
 

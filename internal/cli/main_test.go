@@ -38,6 +38,7 @@ func TestScripts(t *testing.T) {
 				return errors.New("more scripts than databases")
 			}
 			env.Setenv("SOLOBEAT_REDIS_URL", srv.URL(db))
+			env.Setenv("URL", srv.URL(db)) // for commands in a program of run, which gets no SOLOBEAT_*
 			env.Setenv("DB", strconv.Itoa(db))
 			env.Setenv("DOWN", "redis://:hush-hush@"+testkit.FreeAddr(t)+"/0")
 			env.Setenv("TZ", "UTC")

@@ -323,17 +323,31 @@ func (r *replica) serve(ctx context.Context) error {
 		g.Go(func() error { return ignoreStop(gctx, r.engine.Run(gctx, r.chain.Run)) })
 	}
 	err := g.Wait()
-	if r.locks != nil {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		if cerr := r.locks.Close(closing); cerr != nil {
-			r.log.Warn("locks are left to their TTL", "error", cerr)
-		}
-	}
+	r.closeGuards(ctx, errors.Is(err, celery.ErrRunsLeft))
 	if err == nil {
 		r.log.Info("stopped")
 	}
 	return err
+}
+
+// closeGuards ends what is held. Runs that did not end in time are not waited
+// for: peers have their messages already, and their locks run out.
+func (r *replica) closeGuards(ctx context.Context, runsLeft bool) {
+	if r.locks == nil {
+		return
+	}
+	wait := 2 * time.Second
+	if runsLeft {
+		wait = 0
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
+	defer cancel()
+	if err := r.locks.Close(closing); err != nil {
+		r.log.Warn("locks are left to their TTL", "error", err)
+	}
+	if !runsLeft && r.records != nil {
+		r.records.Close()
+	}
 }
 
 func (r *replica) closeHistory() {

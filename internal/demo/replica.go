@@ -74,9 +74,16 @@ type Child struct {
 // NewChild reads the parent's orders from in and tells events on out. When in
 // ends, the parent is gone, and the process exits.
 func NewChild(dir string, replica int, in io.Reader, out io.Writer) *Child {
-	c := &Child{dir: dir, replica: replica, out: out, start: make(chan struct{}), quit: make(chan struct{})}
-	go c.obey(in)
+	c := newChild(dir, replica, out)
+	go func() {
+		c.obey(in)
+		os.Exit(1) //nolint:forbidigo // the parent is gone, and a replica must not outlive it
+	}()
 	return c
+}
+
+func newChild(dir string, replica int, out io.Writer) *Child {
+	return &Child{dir: dir, replica: replica, out: out, start: make(chan struct{}), quit: make(chan struct{})}
 }
 
 // The orders of the parent, one a line.
@@ -85,6 +92,7 @@ const (
 	orderUnschedule = "unschedule"
 )
 
+// obey returns when in ends.
 func (c *Child) obey(in io.Reader) {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
@@ -95,7 +103,6 @@ func (c *Child) obey(in io.Reader) {
 			c.once.Do(func() { close(c.quit) })
 		}
 	}
-	os.Exit(1) //nolint:forbidigo // the parent is gone, and a replica must not outlive it
 }
 
 // Emit tells the parent of an event.

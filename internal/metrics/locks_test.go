@@ -46,7 +46,7 @@ func job(t *testing.T, name, lockKey string) *scheduler.Job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &scheduler.Job{Name: name, Task: "report", Spec: spec, Schedule: s, Enabled: true, Lock: &scheduler.JobLock{Key: lockKey}}
+	return &scheduler.Job{Name: name, Task: "report", Spec: spec, Schedule: s, Lock: &scheduler.JobLock{Key: lockKey}}
 }
 
 // A lock is counted under the name of the series that was born at zero,

@@ -22,6 +22,7 @@ import (
 
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/tasks/celery"
 )
 
 // MaxJobs is the number of jobs that get series of their own; the rest share
@@ -139,6 +140,7 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 		for _, d := range recordDecisions {
 			m.recordDecisions.WithLabelValues(label, string(d))
 		}
+		m.recordLost.WithLabelValues(label)
 		for _, at := range []string{"tick", "lock", "record"} {
 			m.stoodAside.WithLabelValues(label, at)
 		}
@@ -146,17 +148,22 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 			for _, o := range tickOutcomes {
 				m.ticks.WithLabelValues(label, string(o))
 			}
-			m.info.WithLabelValues(label, j.Task, queueOr(j.Queue)).Set(1)
+			m.info.WithLabelValues(label, j.Task, m.queueOf(j)).Set(1)
 			m.staleSeconds.WithLabelValues(label)
 		}
 	}
 }
 
-func queueOr(q string) string {
-	if q == "" {
-		return "celery"
+// queueOf is where a job's messages go: its own queue, else the first one.
+func (m *Metrics) queueOf(j *scheduler.Job) string {
+	switch {
+	case j.Queue != "":
+		return j.Queue
+	case len(m.cfg.Queues) > 0:
+		return m.cfg.Queues[0]
+	default:
+		return celery.DefaultQueue
 	}
-	return q
 }
 
 func (m *Metrics) zeroLock(l Lock) {
@@ -195,8 +202,9 @@ func (m *Metrics) zeroWorker() {
 	for _, t := range append([]string{unknown}, m.cfg.Tasks...) {
 		for _, q := range m.cfg.Queues {
 			for _, o := range []string{"succeeded", "failed"} {
-				m.processed.WithLabelValues(t, q, "celery", o)
+				m.processed.WithLabelValues(t, q, celery.EngineName, o)
 			}
+			m.retries.WithLabelValues(t, q)
 		}
 	}
 	for _, q := range m.cfg.Queues {

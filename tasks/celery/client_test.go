@@ -433,7 +433,7 @@ func TestEmbeddedStore(t *testing.T) {
 		case d.Task.Name == "t.busy" && !lock.take("k", "x"):
 			return tasks.Outcome{Kind: tasks.Parked, Park: tasks.Park{Reason: tasks.ParkLock, Key: "k", Left: 300 * time.Millisecond}}
 		case d.Task.Name == "t.back" && !d.Task.Redelivered:
-			return tasks.Outcome{Kind: tasks.Returned}
+			return tasks.Outcome{Kind: tasks.Returned, Begun: true}
 		}
 		return succeed("1")
 	}

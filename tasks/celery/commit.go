@@ -155,9 +155,12 @@ func (e *Engine) deadLetter(it *item, reason, detail string, exc wire.Exception)
 	return c
 }
 
-// returned gives a message back to the taking end, marked as begun.
+// returned gives a message back to the taking end, marked as begun if it has.
 func (e *Engine) returned(it *item, out tasks.Outcome) *commit {
-	raw, err := wire.Redeliver(it.raw, it.deaths())
+	raw, err := it.raw, error(nil)
+	if out.Begun {
+		raw, err = wire.Redeliver(it.raw, it.deaths())
+	}
 	if err == nil && (out.Lost || out.WonLock) {
 		h := map[string]json.RawMessage{}
 		if out.Lost {

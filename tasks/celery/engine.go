@@ -146,8 +146,8 @@ func (e *Engine) Run(ctx context.Context, run tasks.Runner) error {
 	e.log.Info("worker is up", "node", e.NodeName(), "instance", self.id, "queues", e.cfg.Queues, "concurrency", e.cfg.Concurrency)
 	left := l.run()
 	stop()
-	wg.Wait()
 	if left > 0 {
+		waitFor(&wg, lastWord)
 		e.log.Error("runs still go on; their messages are left to peers", "runs", left)
 		return ErrRunsLeft
 	}
@@ -183,6 +183,18 @@ func (e *Engine) run(ctx context.Context, s *redisconn.Script, keys []string, ar
 	ctx, cancel := context.WithTimeout(ctx, e.tune.call)
 	defer cancel()
 	return e.redis.Run(ctx, s, keys, args...)
+}
+
+// waitFor waits for a group, but no longer than d.
+func waitFor(wg *sync.WaitGroup, d time.Duration) {
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
 }
 
 // pause waits, less if ctx ends first.

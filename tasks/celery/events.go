@@ -22,7 +22,9 @@ func (e *Engine) eventLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			e.event(context.WithoutCancel(ctx), wire.EventOffline)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+			defer cancel()
+			e.event(last, wire.EventOffline)
 			return
 		case <-t.C:
 			e.event(ctx, wire.EventHeartbeat)

@@ -144,3 +144,21 @@ func TestParksForAStoreGrowUnderALock(t *testing.T) {
 		raw = c.op.raw
 	}
 }
+
+// A delivery that is given back before its run began comes back as it was: what
+// is marked would neither expire nor be skipped any more.
+func TestOnlyWhatHasBegunComesBackMarked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	e := r.engine(Config{}, nil)
+	self := &replica{id: newInstance(), ctx: context.Background()}
+	src := e.keys.source("celery", 0)
+	raw := []byte(envelope(t, emptyBody, nil))
+	for _, begun := range []bool{false, true} {
+		it := newItem("sb:x", self, src, raw, time.Now(), time.Now())
+		c := e.outcome(it, tasks.Outcome{Kind: tasks.Returned, Begun: begun})
+		if d := newItem("sb:x", self, src, c.op.raw, time.Now(), time.Now()).deliv; d.Begun() != begun || c.op.Side != "R" {
+			t.Errorf("begun %v: redelivered %v, side %s", begun, d.Task.Redelivered, c.op.Side)
+		}
+	}
+}

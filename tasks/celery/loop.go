@@ -212,7 +212,9 @@ func (l *loop) arm(list []int) {
 
 func (l *loop) callCycle(c *cycleCall) (*cycleReply, int) {
 	for n := 1; ; n++ {
-		r, err := l.e.cycle(l.base, l.self, c)
+		ctx, cancel := l.untilEnd()
+		r, err := l.e.cycle(ctx, l.self, c)
+		cancel()
 		if err == nil {
 			l.e.broker.answered(l.e)
 			return r, n
@@ -270,7 +272,9 @@ func (l *loop) settleOps() {
 		ops[i] = c.settleOp()
 	}
 	for tries := 1; ; tries++ {
-		mine, err := l.e.settle(l.base, "", ops)
+		ctx, cancel := l.untilEnd()
+		mine, err := l.e.settle(ctx, "", ops)
+		cancel()
 		if err == nil {
 			l.e.broker.answered(l.e)
 			l.ops = l.ops[n:]

@@ -56,7 +56,7 @@ func TestNothingIsLostOnABadNetwork(t *testing.T) {
 		case d.Task.Attempt == 1 && rand.IntN(20) == 0:
 			return tasks.Outcome{Kind: tasks.Retried, After: 20 * time.Millisecond, Err: errors.New("again")}
 		case !d.Task.Redelivered && rand.IntN(20) == 0:
-			return tasks.Outcome{Kind: tasks.Returned, Err: errors.New("back")}
+			return tasks.Outcome{Kind: tasks.Returned, Begun: true, Err: errors.New("back")}
 		}
 		return succeed("null")
 	}

@@ -124,7 +124,7 @@ func TestQueueNamesWithEscapes(t *testing.T) {
 	w := r.start(Config{Queues: []string{queue}}, nil, func(context.Context, *tasks.Delivery) tasks.Outcome {
 		close(hold)
 		<-release
-		return tasks.Outcome{Kind: tasks.Returned}
+		return tasks.Outcome{Kind: tasks.Returned, Begun: true}
 	})
 	id := r.enqueue("t.ok", tasks.WithQueue(queue), tasks.WithPriority(5))
 	<-hold

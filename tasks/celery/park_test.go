@@ -432,11 +432,11 @@ func TestFirstParkTravelsWithTheMessage(t *testing.T) {
 	if got := take(c2.op.raw).deliv.FirstPark; !got.Equal(first) || c2.op.Order != micros(first) {
 		t.Errorf("first park moved to %v", got)
 	}
-	back := e.outcome(take(c2.op.raw), tasks.Outcome{Kind: tasks.Returned, Lost: true})
+	back := e.outcome(take(c2.op.raw), tasks.Outcome{Kind: tasks.Returned, Begun: true, Lost: true})
 	if d := take(back.op.raw).deliv; !d.FirstPark.Equal(first) || d.Losses != 1 || !d.Task.Redelivered {
 		t.Errorf("returned: %+v", d)
 	}
-	won := e.outcome(take(c2.op.raw), tasks.Outcome{Kind: tasks.Returned, WonLock: true})
+	won := e.outcome(take(c2.op.raw), tasks.Outcome{Kind: tasks.Returned, Begun: true, WonLock: true})
 	if it := take(won.op.raw); !it.deliv.FirstPark.IsZero() || it.note.Key != "" {
 		t.Errorf("still parked after the lock was won: %+v", it.deliv)
 	}

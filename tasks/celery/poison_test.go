@@ -42,7 +42,7 @@ func (r *rig) dier(cfg Config, isPoison func(*tasks.Delivery) bool, run tasks.Ru
 		select {
 		case <-d.dead: // a killed process ends no run
 			<-ctx.Done()
-			return tasks.Outcome{Kind: tasks.Returned, Err: context.Cause(ctx)}
+			return tasks.Outcome{Kind: tasks.Returned, Begun: true, Err: context.Cause(ctx)}
 		default:
 			return run(ctx, del)
 		}

@@ -22,7 +22,7 @@ func (e *Engine) enrol(base context.Context, old string, again func(n int, err e
 		id = newInstance()
 	}
 	r := &replica{id: id}
-	r.ctx, r.cancel = context.WithCancelCause(base)
+	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(base))
 	for _, s := range e.sources {
 		r.inlists = append(r.inlists, e.keys.inflight(id, s.name))
 	}

@@ -1,14 +1,19 @@
 package celery
 
 import (
+	"context"
 	"time"
 
 	"github.com/solobeat/solobeat/tasks"
 )
 
-// leaveTime bounds the tries to reach a broker that is down when nothing is
-// left to be settled.
-const leaveTime = 3 * time.Second
+const (
+	// leaveTime bounds the tries to reach a broker that is down when nothing
+	// is left to be settled.
+	leaveTime = 3 * time.Second
+	// lastWord bounds what is told to the broker when the time is over.
+	lastWord = 500 * time.Millisecond
+)
 
 // stopState is where an orderly end stands.
 type stopState struct {
@@ -16,7 +21,7 @@ type stopState struct {
 	since  time.Time // when the end was asked for; zero: not yet
 	end    time.Time // after which no call is repeated and runs are left
 	last   <-chan time.Time
-	cancel *time.Timer
+	cancel *time.Timer // ends the grace
 	buried bool // there is no registration to give up
 }
 
@@ -52,6 +57,15 @@ func (l *loop) over() bool {
 		return false
 	}
 	return !time.Now().Before(l.stop.end) || l.e.held.len() == 0 && time.Since(l.stop.since) > leaveTime
+}
+
+// untilEnd is the context of one call: a broker that is silent must not hold the
+// end up.
+func (l *loop) untilEnd() (context.Context, context.CancelFunc) {
+	if l.stop.since.IsZero() {
+		return context.WithCancel(l.base) // a call takes less than an end
+	}
+	return context.WithDeadline(l.base, l.stop.end)
 }
 
 // beginStop ends the taking: what no run has begun goes back to the lists it
@@ -91,10 +105,16 @@ func (l *loop) giveBackReady() {
 // count no death. It returns left.
 func (l *loop) leave(left int) int {
 	e := l.e
+	limit := leaveTime
+	if left > 0 {
+		limit = lastWord
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.base), limit)
+	defer cancel()
 	l.stopWaiters()
 	e.ready.close()
 	l.stop.cancel.Stop()
-	e.flushWakes(l.base)
+	e.flushWakes(ctx)
 	if l.stop.buried {
 		return left
 	}
@@ -108,11 +128,12 @@ func (l *loop) leave(left int) int {
 		keys = append(keys, s.key)
 	}
 	for n := 1; ; n++ {
-		err := e.run(l.base, e.scripts.leave, keys, l.self.id, flag).Err()
+		err := e.run(ctx, e.scripts.leave, keys, l.self.id, flag).Err()
 		if err == nil {
 			return left
 		}
-		if n > 1 && !l.again("leave", n, err) {
+		e.broker.failed(e, "leave", err)
+		if pause(ctx, backoff(n)); ctx.Err() != nil {
 			e.log.Error("registration was not given up; peers will bury this replica", "error", err)
 			return left
 		}

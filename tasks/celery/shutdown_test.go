@@ -161,7 +161,7 @@ func TestP06_GraceEndsBeforeTheKill(t *testing.T) {
 		if cause := context.Cause(ctx); !errors.Is(cause, tasks.ErrShutdown) {
 			t.Errorf("cause %v", cause)
 		}
-		return tasks.Outcome{Kind: tasks.Returned, Err: context.Cause(ctx)}
+		return tasks.Outcome{Kind: tasks.Returned, Begun: true, Err: context.Cause(ctx)}
 	})
 	id := r.enqueue("t.long")
 	<-begun
@@ -229,5 +229,70 @@ func TestAckEarly(t *testing.T) {
 	if res := r.wait(id, 5*time.Second); string(res.Value) != `"ok"` {
 		t.Errorf("%+v", res)
 	}
+	r.empty()
+}
+
+// The broker is silent, and a run deaf, when the time for an orderly end is
+// over: the replica goes all the same, since a supervisor would kill it soon.
+func TestStopWithASilentBrokerAndADeafRun(t *testing.T) {
+	t.Parallel()
+	srv := testkit.Redis(t)
+	r := rigAt(t, srv.Addr)
+	begun, finish := make(chan struct{}), make(chan struct{})
+	ended := make(chan struct{})
+	w := r.start(Config{Grace: 300 * time.Millisecond, Concurrency: 1}, fast, func(context.Context, *tasks.Delivery) tasks.Outcome {
+		defer close(ended)
+		close(begun)
+		<-finish
+		return succeed("null")
+	})
+	r.enqueue("t.deaf")
+	<-begun
+	srv.Pause()
+	begin := time.Now()
+	if err := w.stop(); !errors.Is(err, ErrRunsLeft) {
+		t.Errorf("Run returned %v", err)
+	}
+	// 300 ms of grace, 1 s until the exit (5 s in earnest), and a last word.
+	if took := time.Since(begin); took < 1200*time.Millisecond || took > 3500*time.Millisecond {
+		t.Errorf("the stop took %v", took)
+	}
+	srv.Continue()
+	close(finish)
+	<-ended
+}
+
+// A deaf run is left: its message is taken over at once, and no death is
+// counted against it.
+func TestADeafRunsMessageIsTakenOverAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	begun, finish := make(chan struct{}), make(chan struct{})
+	ended := make(chan struct{})
+	w := r.start(Config{Grace: 200 * time.Millisecond, Concurrency: 1}, fast, func(context.Context, *tasks.Delivery) tasks.Outcome {
+		defer close(ended)
+		close(begun)
+		<-finish
+		return succeed(`"late"`)
+	})
+	second := make(chan *tasks.Delivery, 1)
+	id := r.enqueue("t.deaf")
+	<-begun
+	r.start(Config{}, fast, func(_ context.Context, d *tasks.Delivery) tasks.Outcome { second <- d; return succeed(`"second"`) })
+	if err := w.stop(); !errors.Is(err, ErrRunsLeft) {
+		t.Errorf("Run returned %v", err)
+	}
+	begin := time.Now()
+	if res := r.wait(id, 5*time.Second); string(res.Value) != `"second"` {
+		t.Errorf("%+v", res)
+	}
+	if took := time.Since(begin); took > 1500*time.Millisecond { // a beat is 300 ms here, a burial would be 2 s
+		t.Errorf("taken over after %v", took)
+	}
+	if d := <-second; d.Deaths != 0 || !d.Task.Redelivered || d.Task.Attempt != 1 {
+		t.Errorf("%+v", d)
+	}
+	close(finish)
+	<-ended
 	r.empty()
 }

@@ -57,7 +57,7 @@ func TestTakeoverRestoresListsEndsAndOrder(t *testing.T) {
 	defer close(block)
 	hold := func(context.Context, *tasks.Delivery) tasks.Outcome {
 		<-block
-		return tasks.Outcome{Kind: tasks.Returned}
+		return tasks.Outcome{Kind: tasks.Returned, Begun: true}
 	}
 	var all [2][]string
 	for p := range 2 {
@@ -390,7 +390,7 @@ func TestRegistryLost(t *testing.T) {
 		if runs.Add(1) == 1 {
 			close(first)
 			<-ctx.Done()
-			return tasks.Outcome{Kind: tasks.Returned, Err: context.Cause(ctx)}
+			return tasks.Outcome{Kind: tasks.Returned, Begun: true, Err: context.Cause(ctx)}
 		}
 		if d.Deaths != 0 {
 			t.Errorf("%d deaths", d.Deaths)

@@ -182,3 +182,25 @@ func TestWonIsTold(t *testing.T) {
 		}
 	}
 }
+
+// A delivery that the engine gives up before its run began is handed back, and
+// not as one that has begun.
+func TestGivenUpBeforeItBegan(t *testing.T) {
+	t.Parallel()
+	broker, store := testkit.Redis(t), testkit.Redis(t)
+	b := newBenchOf(t, setup{redis: broker, locksAt: store.Addr, records: idempotency.Config{CallTimeout: 200 * time.Millisecond}})
+	ran := false
+	b.handle("report", func(context.Context, *tasks.Task) (json.RawMessage, error) { ran = true; return nil, nil })
+	store.Pause()
+	defer store.Continue()
+	for name, g := range map[string]*tasks.Guard{
+		"lock": jobGuard(lockOf("k", tasks.OnBusySkip), ""), "record": jobGuard(nil, "r"),
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(50*time.Millisecond, func() { cancel(tasks.ErrShutdown) })
+		out := b.chain.Run(ctx, b.delivery("id-"+name, "report", g))
+		if out.Kind != tasks.Returned || out.Begun || out.Lost || ran {
+			t.Errorf("%s: %s %s, begun %v, ran %v: %v", name, out.Kind, out.Reason, out.Begun, ran, out.Err)
+		}
+	}
+}

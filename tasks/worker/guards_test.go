@@ -294,13 +294,13 @@ func TestBadGuardsEndTheTask(t *testing.T) {
 		reason string
 		dead   bool
 	}{
-		"foreign key":         {jobGuard(lockOf("a list", tasks.OnBusySkip), ""), "LockConfig", true},
-		"renewed too late":    {jobGuard(slow, ""), "LockConfig", true},
-		"fence above 2^53":    {jobGuard(huge, "huge"), "RecordConfig", true},
-		"key is no text":      {jobGuard(nil, "\xff"), "KeyMissing", false},
-		"key is too long":     {jobGuard(nil, string(slices.Repeat([]byte("x"), 2000))), "KeyMissing", false},
-		"bad fingerprint":     {&tasks.Guard{Record: &tasks.RecordGuard{Key: "f", Fingerprint: "zz"}}, "RecordConfig", true},
-		"negative timeout is": {&tasks.Guard{TimeoutMS: -1}, "", false},
+		"foreign key":          {jobGuard(lockOf("a list", tasks.OnBusySkip), ""), "LockConfig", true},
+		"renewed too late":     {jobGuard(slow, ""), "LockConfig", true},
+		"fence base too large": {jobGuard(huge, "huge"), "LockConfig", true},
+		"key is no text":       {jobGuard(nil, "\xff"), "KeyMissing", false},
+		"key is too long":      {jobGuard(nil, string(slices.Repeat([]byte("x"), 2000))), "KeyMissing", false},
+		"bad fingerprint":      {&tasks.Guard{Record: &tasks.RecordGuard{Key: "f", Fingerprint: "zz"}}, "RecordConfig", true},
+		"negative timeout is":  {&tasks.Guard{TimeoutMS: -1}, "", false},
 	} {
 		ran = false
 		out := b.run(b.delivery("id "+name, "report", tc.guard))

@@ -20,16 +20,24 @@ import (
 func TestTakenOverDecidesWhateverWasReturned(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(ctx context.Context, cancel context.CancelCauseFunc) (json.RawMessage, error){
-		"result":    func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) { return json.RawMessage(`1`), nil },
-		"error":     func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) { return nil, errors.New("x") },
-		"retry":     func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) { return nil, tasks.Retry(nil, 0, 9) },
-		"permanent": func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) { return nil, tasks.Permanent(errors.New("x")) },
-		"panic":     func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) { panic("x") },
+		"result": func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) {
+			return json.RawMessage(`1`), nil
+		},
+		"error": func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) { return nil, errors.New("x") },
+		"retry": func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) {
+			return nil, tasks.Retry(nil, 0, 9)
+		},
+		"permanent": func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) {
+			return nil, tasks.Permanent(errors.New("x"))
+		},
+		"panic": func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) { panic("x") },
 		"shutdown": func(ctx context.Context, cancel context.CancelCauseFunc) (json.RawMessage, error) {
 			cancel(tasks.ErrShutdown)
 			return nil, context.Cause(ctx)
 		},
-		"fenced": func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) { return nil, lockguard.ErrFenced },
+		"fenced": func(context.Context, context.CancelCauseFunc) (json.RawMessage, error) {
+			return nil, lockguard.ErrFenced
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

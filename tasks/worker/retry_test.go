@@ -69,7 +69,10 @@ func TestLimitsAreNamed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.handle("err", func(ctx context.Context, _ *tasks.Task) (json.RawMessage, error) { <-ctx.Done(); return nil, ctx.Err() })
-	b.handle("cause", func(ctx context.Context, _ *tasks.Task) (json.RawMessage, error) { <-ctx.Done(); return nil, context.Cause(ctx) })
+	b.handle("cause", func(ctx context.Context, _ *tasks.Task) (json.RawMessage, error) {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
 	b.handle("own", func(ctx context.Context, _ *tasks.Task) (json.RawMessage, error) {
 		<-ctx.Done()
 		return nil, &tasks.Exception{Type: "HalfDone", Args: []any{"3 of 7"}}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -27,7 +28,10 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(callerEnv); text != "" {
 		os.Exit(callerMain(text))
 	}
-	goleak.VerifyTestMain(m)
+	// Under nohup HUP is ignored, and programs would inherit that.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/signal.loop"), goleak.IgnoreTopFunction("os/signal.signal_recv"))
 }
 
 // caller is what a child process of a test does: it plays the worker, so that
