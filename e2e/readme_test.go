@@ -440,8 +440,26 @@ func TestPages(t *testing.T) {
 	together(t, subtests...)
 }
 
-// A block that nobody knows, a wrong exit code and other output must fail;
-// pattern is what decides about output.
+func TestBlocksOfAPage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const page = "# A\n\n```sh exit 3\nfalse\n```\n\nPress Ctrl-C.\n\n```text output\na\n\n```\n\n```yaml b.yaml\n# Ctrl-C\n```\n"
+	if err := os.WriteFile(filepath.Join(dir, "p.md"), []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, b := range blocksOf(t, dir, "p.md") {
+		got = append(got, fmt.Sprintf("%s %q %v", b, b.text, b.stop))
+	}
+	want := []string{
+		`p.md:3 (sh exit 3) "false\n" false`, `p.md:9 (text output) "a\n\n" true`, `p.md:14 (yaml b.yaml) "# Ctrl-C\n" false`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// pattern decides about output.
 func TestPatternOfExpectedText(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -23,7 +23,7 @@ func (s *Scheduler) beat(ctx context.Context) error {
 	s.mu.Lock()
 	s.replica.Load = r.Load
 	changed := s.generation != r.Current.Generation
-	s.generation = r.Current.Generation
+	s.generation, s.others = r.Current.Generation, r.Others
 	s.mu.Unlock()
 	for _, id := range r.Buried {
 		s.log.Warn("a scheduler is dead", "instance", id)

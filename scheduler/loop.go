@@ -61,8 +61,9 @@ func (s *Scheduler) turn(ctx context.Context) {
 			return
 		}
 	}
-	s.askStale(ctx)
-	s.claimDue(ctx)
+	if s.askStale(ctx) {
+		s.claimDue(ctx)
+	}
 }
 
 // idle is how long the loop may sleep.
@@ -149,7 +150,7 @@ func (s *Scheduler) prepare(e *entry, now time.Time) (a asked, ok bool) {
 			ok = false
 		}
 	}()
-	p, err := e.plan(now, s.started)
+	p, err := e.plan(now, s.begun)
 	if err != nil {
 		s.quarantine(e, err) // and not back into the heap: it cannot get better
 		return a, false
@@ -160,6 +161,9 @@ func (s *Scheduler) prepare(e *entry, now time.Time) (a asked, ok bool) {
 	switch {
 	case p.done:
 		e.at, e.due = time.Time{}, time.Time{}
+		return a, false
+	case p.patient:
+		s.push(e, p.wait)
 		return a, false
 	case p.tick.IsZero():
 		s.push(e, p.wait)
@@ -221,8 +225,7 @@ func (s *Scheduler) settle(ctx context.Context, a asked, r ClaimResult) {
 		obs.lag(name, r.Now.Sub(tick.At))
 		e.mark = tick.At
 	case Missed:
-		obs.tick(name, TickMissed, a.plan.jump+1)
-		s.log.Warn("tick missed", "schedule", name, "tick", tick.Label, "ticks", a.plan.jump+1)
+		s.missed(a)
 		e.mark = tick.At
 	case Duplicate:
 		s.duplicate(a, r)
@@ -270,13 +273,24 @@ func (s *Scheduler) fired(a asked) {
 	s.log.Debug("tick published", "schedule", name, "tick", a.plan.tick.Label, "task_id", a.claim.TaskID)
 }
 
+// missed reports a tick that this replica settled without a message.
+func (s *Scheduler) missed(a asked) {
+	name, n := a.entry.job.Name, a.plan.jump+1
+	s.cfg.Observer.tick(name, TickMissed, n)
+	s.log.Warn("tick missed", "schedule", name, "tick", a.plan.tick.Label, "ticks", n)
+}
+
 // duplicate reports a tick that was settled already. One that this replica
 // itself settled, in a call whose reply was lost, is its own.
 func (s *Scheduler) duplicate(a asked, r ClaimResult) {
 	tick := a.plan.tick.At
 	switch {
 	case r.By == s.cfg.ID && r.Last.Equal(tick):
-		if !a.entry.unsure.IsZero() {
+		switch {
+		case a.entry.unsure.IsZero():
+		case r.LastMissed:
+			s.missed(a)
+		default:
 			s.fired(a)
 		}
 	case !r.Last.Before(tick):

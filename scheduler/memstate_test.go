@@ -32,6 +32,7 @@ type memState struct {
 type memJob struct {
 	JobState
 	gen, civil, lastRev, by string
+	missed                  bool
 }
 
 type memReplica struct {
@@ -172,6 +173,7 @@ func (m *memState) Beat(ctx context.Context, r Replica, revisions map[string]str
 	}
 	reply.Switched = m.settle(now)
 	reply.Current = m.current
+	reply.Others = len(m.replicas) - 1
 	return reply, nil
 }
 
@@ -276,7 +278,7 @@ func (m *memState) claim(r Replica, c Claim) ClaimResult {
 		res.Outcome, res.Mark = Unseeded, now
 		return res
 	}
-	res.Mark, res.Last, res.By = j.Mark(), j.Last, j.by
+	res.Mark, res.Last, res.By, res.LastMissed = j.Mark(), j.Last, j.by, j.missed
 	missed := now.After(c.MissAfter) || c.List == ""
 	switch {
 	case !c.Tick.After(res.Mark):
@@ -294,6 +296,7 @@ func (m *memState) claim(r Replica, c Claim) ClaimResult {
 		return res
 	}
 	j.Last, j.Label, j.civil, j.lastRev, j.by = c.Tick, c.Label, c.Civil, c.Revision, r.ID
+	j.missed = missed
 	j.Missed += int64(c.Jumped)
 	if missed {
 		j.Missed++

@@ -10,6 +10,21 @@ import (
 // is not later than the one before.
 var ErrNoProgress = errors.New("scheduler: schedule does not move on")
 
+const (
+	// lateAfter is from when on `once` does not make up for a tick. It is more
+	// than [MisfireThreshold], so that no fault shorter than that, and no burial
+	// of a dead replica, loses one: the call that was under way when the store
+	// came back has to time out, and the next one has its pause.
+	lateAfter = MisfireThreshold + callTimeout + 3*pause
+	// patience is how long a replica that has just begun leaves open ticks to
+	// the others, who may be about to settle them after a fault.
+	patience = callTimeout + 2*pause
+)
+
+// begun is when a replica began, by the store's clock, and until when it leaves
+// older ticks to others; zero: there were none.
+type begun struct{ at, patient time.Time }
+
 // plan is what to do about a job at an instant: wait until a time, claim a
 // tick, or nothing any more.
 type plan struct {
@@ -20,12 +35,15 @@ type plan struct {
 	order bool       // only if the tick before is settled
 	jump  int        // older open ticks, which become missed
 	late  bool       // a late one, which the rate limit is for
+
+	patient bool // the wait leaves open ticks to others
 }
 
 // plan decides by the misfire policy which of the job's open ticks is next.
 // Ticks that were due before this replica started count as late from the
-// first second: whoever was down does not know for how long.
-func (e *entry) plan(now, started time.Time) (plan, error) {
+// first second: whoever was down does not know for how long. But where there are
+// others, they have a moment to settle them one by one.
+func (e *entry) plan(now time.Time, start begun) (plan, error) {
 	s := e.job.Schedule
 	first := s.Next(e.mark)
 	if first.IsZero() {
@@ -38,7 +56,7 @@ func (e *entry) plan(now, started time.Time) (plan, error) {
 	if e.due.After(now) {
 		return plan{wait: e.due}, nil
 	}
-	late := func(due time.Time) bool { return now.Sub(due) > MisfireThreshold || !due.After(started) }
+	late := func(due time.Time) bool { return now.Sub(due) > lateAfter || !due.After(start.at) }
 	p := plan{tick: first}
 	switch e.job.Misfire.policy() {
 	case MisfireSkip:
@@ -60,7 +78,14 @@ func (e *entry) plan(now, started time.Time) (plan, error) {
 		p.miss = p.tick.At.Add(deadline)
 	default:
 		if late(e.due) {
-			p.tick = e.newest(first, now.Add(-e.delay))
+			upTo := now
+			if !start.patient.IsZero() && now.Sub(e.due) <= lateAfter {
+				upTo = start.at
+			}
+			p.tick = e.newest(first, upTo.Add(-e.delay))
+			if now.Before(start.patient) && p.tick.At.After(first.At) {
+				return plan{wait: start.patient, patient: true}, nil
+			}
 		}
 		p.miss = p.tick.At.Add(e.job.DeadlineOf(p.tick.At))
 	}

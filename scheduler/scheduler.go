@@ -106,10 +106,11 @@ type Scheduler struct {
 	mu         sync.Mutex // guards what follows
 	replica    Replica
 	generation string
+	others     int // in the registry at the last beat
 	status     Status
 
 	// What follows belongs to the loop.
-	started     time.Time
+	begun       begun
 	heap        entryHeap
 	stale       map[*entry]bool
 	held        map[*entry]bool // late ones that wait for their turn
@@ -228,11 +229,21 @@ func (s *Scheduler) tryStart(ctx context.Context) error {
 		return err
 	}
 	s.reload.Store(false)
-	s.started = s.clock.now()
+	s.begin()
 	s.storeWorks()
 	s.pausedUntil = time.Time{}
 	s.log.Info("scheduler started", "jobs", len(s.entries), "instance", s.cfg.ID, "file", s.cfg.File)
 	return nil
+}
+
+// begin notes when this replica began, by the store's clock.
+func (s *Scheduler) begin() {
+	s.begun = begun{at: s.clock.now()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.others > 0 {
+		s.begun.patient = s.begun.at.Add(patience)
+	}
 }
 
 // Status is how the loop is doing.

@@ -38,10 +38,10 @@ func (s *Scheduler) staleEnds(e *entry) {
 
 // askStale looks once a second which file is current: one small call answers
 // for all jobs that wait for that, and those of another generation are claimed
-// again.
-func (s *Scheduler) askStale(ctx context.Context) {
+// again. It is false if the store did not answer.
+func (s *Scheduler) askStale(ctx context.Context) bool {
 	if len(s.stale) == 0 || s.local().Sub(s.staleAsked) < staleRetry && !s.switched.Swap(false) {
-		return
+		return true
 	}
 	s.staleAsked = s.local()
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -49,7 +49,7 @@ func (s *Scheduler) askStale(ctx context.Context) {
 	cancel()
 	if err != nil {
 		s.storeFailed(ctx, "asking which file is current", err)
-		return
+		return false
 	}
 	now := s.clock.now()
 	alarm := 0
@@ -67,6 +67,7 @@ func (s *Scheduler) askStale(ctx context.Context) {
 	if alarm > 0 {
 		s.complainStale(alarm, current)
 	}
+	return true
 }
 
 // dropOverdue gives up a stale job's ticks that are past their deadlines. The

@@ -51,6 +51,9 @@ type BeatReply struct {
 	Switched bool
 	// Current is the current file.
 	Current FileInfo
+	// Others is the number of other replicas in the registry: those that live,
+	// and the dead that nobody has buried yet.
+	Others int
 }
 
 // FileInfo tells of the file of a replica.
@@ -152,9 +155,11 @@ type ClaimResult struct {
 	Now time.Time
 	// Mark is the newest settled instant: the last tick or the activation.
 	Mark time.Time
-	// By and Last tell who settled the last tick, for Duplicate.
-	By   string
-	Last time.Time
+	// By and Last tell who settled the last tick, for Duplicate; LastMissed,
+	// that it was settled without a message.
+	By         string
+	Last       time.Time
+	LastMissed bool
 	// Wait is the time left, for Early.
 	Wait time.Duration
 	// Generation is the current file's, for Stale: as long as it is current the

@@ -20,10 +20,15 @@ const (
 	parkedKnown = 1000
 )
 
+// historyStore is the part of [scheduler.Admin] that a historian needs.
+type historyStore interface {
+	AddHistory(ctx context.Context, job string, e scheduler.HistoryEntry) error
+}
+
 // historian writes the outcomes of jobs' runs into the jobs' history, beside
 // the runs: a store that is slow or away costs history and nothing else.
 type historian struct {
-	admin scheduler.Admin
+	store historyStore
 	by    string
 	log   *slog.Logger
 
@@ -40,12 +45,12 @@ type historyNote struct {
 	entry scheduler.HistoryEntry
 }
 
-func newHistorian(admin scheduler.Admin, by string, log *slog.Logger) *historian {
+func newHistorian(ctx context.Context, store historyStore, by string, log *slog.Logger) *historian {
 	h := &historian{
-		admin: admin, by: by, log: log, parked: map[string]bool{},
+		store: store, by: by, log: log, parked: map[string]bool{},
 		entries: make(chan historyNote, historyBuffer), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	go h.write()
+	go h.write(context.WithoutCancel(ctx)) // what has ended by the stop is still written
 	return h
 }
 
@@ -103,17 +108,17 @@ func (h *historian) entry(run worker.Run, out tasks.Outcome) scheduler.HistoryEn
 	return e
 }
 
-func (h *historian) write() {
+func (h *historian) write(ctx context.Context) {
 	defer close(h.done)
 	for {
 		select {
 		case n := <-h.entries:
-			h.add(n)
+			h.add(ctx, n)
 		case <-h.stop:
 			for {
 				select {
 				case n := <-h.entries:
-					h.add(n)
+					h.add(ctx, n)
 				default:
 					return
 				}
@@ -122,10 +127,10 @@ func (h *historian) write() {
 	}
 }
 
-func (h *historian) add(n historyNote) {
-	ctx, cancel := context.WithTimeout(context.Background(), historyTimeout)
+func (h *historian) add(ctx context.Context, n historyNote) {
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	if err := h.admin.AddHistory(ctx, n.job, n.entry); err != nil {
+	if err := h.store.AddHistory(ctx, n.job, n.entry); err != nil {
 		h.log.Debug("history was not written", "schedule", n.job, "error", err)
 	}
 }

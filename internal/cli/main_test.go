@@ -42,6 +42,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("DB", strconv.Itoa(db))
 			env.Setenv("DOWN", "redis://:hush-hush@"+testkit.FreeAddr(t)+"/0")
 			env.Setenv("TZ", "UTC")
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // 1 s per command otherwise
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -222,7 +222,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 	if r.records, err = r.stores.recordGuard(ctx, r.metrics.RecordObserver()); err != nil {
 		return err
 	}
-	r.history = newHistorian(r.stores.state(), orDefault(r.nodeName(), celery.DefaultNodeName()), r.log)
+	r.history = newHistorian(ctx, r.stores.state(), orDefault(r.nodeName(), celery.DefaultNodeName()), r.log)
 	entries := map[string]worker.TaskConfig{}
 	for _, t := range r.cfg.Tasks {
 		entries[t.Name] = t.Config

@@ -101,7 +101,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.stop()
+	defer f.stop(ctx)
 	st := &stage{o: o, store: s, fleet: f, began: time.Now()}
 	return st.play(ctx)
 }
@@ -267,7 +267,7 @@ func (st *stage) finish(ctx context.Context) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum, perTick, err := summarize(scrapes, commits, st.timeline)
+	sum, perTick, err := summarize(scrapes, st.played(commits), st.timeline)
 	if err != nil {
 		return nil, err
 	}
@@ -291,6 +291,16 @@ func (st *stage) finish(ctx context.Context) (*Summary, error) {
 		return &sum, fmt.Errorf("%w: the unguarded scene has %d", ErrNotSolo, sum.UnguardedReports)
 	}
 	return &sum, nil
+}
+
+// played leaves out the reports of hours after the last scene: without --once
+// the replicas go on meanwhile.
+func (st *stage) played(commits []Commit) []Commit {
+	planned := map[string]bool{}
+	for i := range st.o.Ticks {
+		planned[st.label(i)] = true
+	}
+	return slices.DeleteFunc(slices.Clone(commits), func(c Commit) bool { return c.Guarded && !planned[c.Tick] })
 }
 
 func (st *stage) finalScrapes(ctx context.Context) ([][]byte, error) {

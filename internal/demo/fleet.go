@@ -243,7 +243,7 @@ func (f *fleet) kill(ctx context.Context, r *replica) (syscall.Signal, error) {
 }
 
 // stop ends all replicas: TERM, and KILL for who does not go.
-func (f *fleet) stop() {
+func (f *fleet) stop(ctx context.Context) {
 	f.mu.Lock()
 	f.stopping = true
 	f.mu.Unlock()
@@ -251,7 +251,7 @@ func (f *fleet) stop() {
 	for _, r := range f.alive() {
 		_ = r.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for _, r := range f.alive() {
 		select {

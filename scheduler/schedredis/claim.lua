@@ -13,7 +13,8 @@
 --       16 message            17 give up (0|1): settle as missed
 -- Returns a list, the first element says which:
 --   {'FIRED',    now ms}
---   {'DUP',      now ms, mark ms, last tick ms ('' none), by}
+--   {'DUP',      now ms, mark ms, last tick ms ('' none), by, what became of
+--                it: 'fired' | 'missed' | ''}
 --   {'EARLY',    now ms, ms left}
 --   {'STALE',    now ms, generation of the current file}
 --   {'GAP',      now ms, mark ms}
@@ -41,7 +42,7 @@ end
 local cur = call('HMGET', KEYS[3], 'gen', 'file')
 if not cur[1] then return {'UNSEEDED', nows, ''} end
 
-local s = call('HMGET', job, 'rev', 'gen', 'last', 'since', 'civil', 'lrev', 'by')
+local s = call('HMGET', job, 'rev', 'gen', 'last', 'since', 'civil', 'lrev', 'by', 'result')
 if s[1] ~= rev or s[2] ~= cur[1] then
   if cur[2] ~= file then return {'STALE', nows, cur[1]} end
   -- The current file is the claimant's own, so its revision is the current
@@ -54,13 +55,13 @@ end
 local last = tonumber(s[3] or '')
 local mark = tonumber(s[4] or '') or 0
 if last and last > mark then mark = last end
-if tick <= mark then return {'DUP', nows, string.format('%.0f', mark), s[3] or '', s[7] or ''} end
+if tick <= mark then return {'DUP', nows, string.format('%.0f', mark), s[3] or '', s[7] or '', s[8] or ''} end
 if now < due then return {'EARLY', nows, string.format('%.0f', due - now)} end
 
 -- Two replicas with different zone data reckon two instants for one civil time.
 if civil ~= '' and civil == s[5] and rev == s[6] and last and tick - last < 93600000 then
   call('HSET', job, 'last', ARGV[1])
-  return {'DUP', nows, ARGV[1], ARGV[1], '?'}
+  return {'DUP', nows, ARGV[1], ARGV[1], '?', ''}
 end
 
 local missed = now > missafter or ARGV[17] == '1'

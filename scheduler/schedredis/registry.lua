@@ -11,7 +11,7 @@
 --       8 map follows (0|1)   9.. job, revision, …
 -- Returns {'MAP'} if the file's map is not stored and was not sent: send it.
 -- Else {'OK', load µs, now ms, registered (0|1), switched (0|1), buried ids,
---       gen, file, id, name, path}
+--       gen, file, id, name, path, number of other replicas not buried yet}
 --
 -- Rules. The current file is that of the live replica with the latest load
 -- instant; a replica is dead when it is buried. A beat buries those whose last
@@ -123,7 +123,7 @@ if op == 'leave' then
     call('HSET', files, file, int(now))
     drop(id)
   end
-  return {'OK', '', int(now), 0, settle(), {}, '', '', '', '', ''}
+  return {'OK', '', int(now), 0, settle(), {}, '', '', '', '', '', 0}
 end
 
 local map = prefix .. 'revs:' .. file
@@ -167,4 +167,4 @@ end
 local switched = settle()
 local c = call('HMGET', current, 'gen', 'file', 'id', 'name', 'path')
 return {'OK', int(load), int(now), own and 0 or 1, switched, buried,
-  c[1] or '', c[2] or '', c[3] or '', c[4] or '', c[5] or ''}
+  c[1] or '', c[2] or '', c[3] or '', c[4] or '', c[5] or '', call('ZCARD', beats) - 1}

@@ -146,7 +146,7 @@ func decodeRegistry(v []any) (reply scheduler.BeatReply, needMap bool, err error
 	if len(v) == 1 && text(v, 0) == "MAP" {
 		return reply, true, nil
 	}
-	if len(v) != 11 || text(v, 0) != "OK" {
+	if len(v) != 12 || text(v, 0) != "OK" {
 		return reply, false, fmt.Errorf("schedredis: registry answered %v", v)
 	}
 	buried, _ := v[5].([]any)
@@ -159,6 +159,8 @@ func decodeRegistry(v []any) (reply scheduler.BeatReply, needMap bool, err error
 	reply.Current = scheduler.FileInfo{
 		Generation: text(v, 6), File: text(v, 7), Replica: text(v, 8), Name: text(v, 9), Path: text(v, 10),
 	}
+	others, _ := v[11].(int64)
+	reply.Others = int(others)
 	return reply, false, nil
 }
 
@@ -226,6 +228,7 @@ func decodeClaim(cmd *redis.Cmd) scheduler.ClaimResult {
 		r.Outcome = scheduler.Fired
 	case "DUP":
 		r.Outcome, r.Mark, r.Last, r.By = scheduler.Duplicate, instant(text(v, 2)), instant(text(v, 3)), text(v, 4)
+		r.LastMissed = text(v, 5) == "missed"
 	case "EARLY":
 		ms, _ := strconv.ParseInt(text(v, 2), 10, 64)
 		r.Outcome, r.Wait = scheduler.Early, time.Duration(ms)*time.Millisecond

@@ -104,7 +104,7 @@ func (r *run) lockBusy(ctx context.Context, busy *lockguard.BusyError) tasks.Out
 		}
 	}
 	l := r.plan.lock
-	other := busy.Holder.TaskID != r.d.Task.ID
+	other := !busy.Unsure && busy.Holder.TaskID != r.d.Task.ID
 	if other {
 		r.standAside("lock")
 	}

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/worker"
+)
+
+// fakeHistory notes entries, or hangs.
+type fakeHistory struct {
+	mu    sync.Mutex
+	lines []string
+	hangs bool
+	err   error
+}
+
+// AddHistory implements historyStore.
+func (f *fakeHistory) AddHistory(ctx context.Context, job string, e scheduler.HistoryEntry) error {
+	if f.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lines = append(f.lines, fmt.Sprintf("%s %s %s/%d %s", job, e.TaskID, e.Outcome, e.Run.Attempt, e.Run.Reason))
+	return f.err
+}
+
+func runOf(id, job string, attempt int) worker.Run {
+	return worker.Run{Task: &tasks.Task{ID: id, Attempt: attempt, Guard: &tasks.Guard{Job: job, Tick: 1700000000000, Label: "l"}}, Schedule: job}
+}
+
+// Each outcome of a job's run is written; that a message is parked once only,
+// until it has run.
+func TestHistoryOfRuns(t *testing.T) {
+	t.Parallel()
+	store := &fakeHistory{err: errors.New("not now")} // an error stops nothing
+	h := newHistorian(t.Context(), store, "me", slog.New(slog.DiscardHandler))
+	parked := tasks.Outcome{Kind: tasks.Parked, Reason: "busy", Park: tasks.Park{Reason: tasks.ParkLock}}
+	h.note(runOf("a", "j", 1), parked)
+	h.note(runOf("a", "j", 1), parked)
+	h.note(runOf("a", "j", 1), parked)
+	h.note(runOf("b", "j", 1), parked)
+	h.note(runOf("a", "j", 1), tasks.Outcome{Kind: tasks.Retried, Reason: "error"})
+	h.note(runOf("a", "j", 2), parked)
+	h.note(runOf("a", "j", 2), tasks.Outcome{Kind: tasks.Succeeded})
+	h.note(runOf("c", "j", 1), tasks.Outcome{Kind: tasks.Succeeded, Reason: "skipped", Note: &tasks.Note{Outcome: "skipped", Reason: "busy"}})
+	h.note(worker.Run{Task: &tasks.Task{ID: "app", Attempt: 1}}, tasks.Outcome{Kind: tasks.Succeeded})
+	early := runOf("d", "j", 1)
+	early.Schedule = "" // turned away before its plan was made
+	h.note(early, tasks.Outcome{Kind: tasks.Failed, Reason: "KeyMissing"})
+	h.close()
+	want := []string{
+		"j a parked/1 lock", "j b parked/1 lock", "j a retried/1 error", "j a parked/2 lock", "j a succeeded/2 ",
+		"j c skipped/1 busy", "j d failed/1 KeyMissing",
+	}
+	if diff := cmp.Diff(want, store.lines); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A store that hangs holds up neither the runs nor the end of the process.
+func TestHistoryHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistorian(t.Context(), &fakeHistory{hangs: true}, "me", slog.New(slog.DiscardHandler))
+		began := time.Now()
+		for i := range 10 * historyBuffer {
+			h.note(runOf(fmt.Sprint(i), "j", 1), tasks.Outcome{Kind: tasks.Succeeded})
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("the runs were held up for %s", d)
+		}
+		h.close()
+		if d := time.Since(began); d > 3*time.Second {
+			t.Errorf("the end was held up for %s", d)
+		}
+		<-h.done // the rest times out, one second each
+	})
+}
+
+// What is known of parked messages stays bounded.
+func TestHistoryForgetsNothingForEver(t *testing.T) {
+	t.Parallel()
+	store := &fakeHistory{}
+	h := newHistorian(t.Context(), store, "me", slog.New(slog.DiscardHandler))
+	defer h.close()
+	for i := range 3 * parkedKnown {
+		h.note(runOf(fmt.Sprint(i), "j", 1), tasks.Outcome{Kind: tasks.Parked})
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.parked) > parkedKnown {
+		t.Errorf("%d parked tasks are kept", len(h.parked))
+	}
+}

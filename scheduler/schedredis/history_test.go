@@ -1,0 +1,60 @@
+package schedredis_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/solobeat/solobeat/internal/testkit"
+	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/scheduler/schedredis"
+)
+
+// The ends of runs stand in the job's history beside the decisions about its
+// ticks, within the same bounds.
+func TestHistoryOfRuns(t *testing.T) {
+	t.Parallel()
+	srv := testkit.Redis(t)
+	rdb, ctx := srv.Client(t), t.Context()
+	s := schedredis.New(rdb, schedredis.Options{Namespace: "ns", GlobalKeyPrefix: "p:"})
+	entry := scheduler.HistoryEntry{
+		Outcome: "failed", Tick: time.UnixMilli(1700000000000).UTC(), Label: "2023-11-14T22:13:20+00:00", Count: 1, By: "me", TaskID: "id",
+		Run: &scheduler.RunEntry{Reason: "error", Attempt: 2, Fence: 1795974396002988, Takeover: true, TookMS: 1234},
+	}
+	if err := s.AddHistory(ctx, "j", entry); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.History(ctx, "j", 0)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%v %v", got, err)
+	}
+	if age := time.Since(got[0].At); age < -time.Minute || age > time.Minute {
+		t.Errorf("written at %s", got[0].At)
+	}
+	got[0].At = time.Time{}
+	if diff := cmp.Diff(entry, got[0]); diff != "" {
+		t.Error(diff)
+	}
+	for i := range 80 {
+		entry.TaskID = fmt.Sprint(i)
+		if err := s.AddHistory(ctx, "j", entry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err = s.History(ctx, "j", 0)
+	if err != nil || len(got) != 50 || got[0].TaskID != "79" || got[49].TaskID != "30" {
+		t.Errorf("%d entries, %v", len(got), err)
+	}
+	if ttl := rdb.PTTL(ctx, "p:solobeat:ns:sched:history:j").Val(); ttl < 6*24*time.Hour || ttl > 7*24*time.Hour {
+		t.Errorf("kept for %s", ttl)
+	}
+	if err := s.AddHistory(ctx, "j", scheduler.HistoryEntry{Outcome: "fired"}); err == nil {
+		t.Error("a decision about a tick is taken, which is the claim script's to write")
+	}
+	rdb.Set(ctx, "p:solobeat:ns:sched:history:foreign", "x", 0)
+	if err := s.AddHistory(ctx, "foreign", entry); err == nil {
+		t.Error("a foreign key is no error")
+	}
+}
