@@ -110,7 +110,8 @@ func (d *demoRun) commits() []demoCommit {
 // told apart by their start, since a restarted one has the address of the
 // killed one.
 type witness struct {
-	d *demoRun
+	d       *demoRun
+	stopped chan struct{}
 
 	mu      sync.Mutex
 	scrapes map[string]string // address and start of the process → its last scrape
@@ -119,10 +120,9 @@ type witness struct {
 }
 
 func (d *demoRun) witness() *witness {
-	w := &witness{d: d, scrapes: map[string]string{}, seen: map[int]bool{}, gone: map[int]bool{}}
-	stopped := make(chan struct{})
+	w := &witness{d: d, stopped: make(chan struct{}), scrapes: map[string]string{}, seen: map[int]bool{}, gone: map[int]bool{}}
 	go func() {
-		defer close(stopped)
+		defer close(w.stopped)
 		tick := time.NewTicker(40 * time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -134,7 +134,7 @@ func (d *demoRun) witness() *witness {
 			}
 		}
 	}()
-	d.t.Cleanup(func() { <-stopped })
+	d.t.Cleanup(func() { <-w.stopped })
 	return w
 }
 
@@ -227,6 +227,7 @@ func (w *witness) recount() demoSummary {
 func (w *witness) check(ticks int) {
 	t := w.d.t
 	t.Helper()
+	<-w.stopped
 	got := w.d.summary()
 	t.Logf("summary: %+v", withoutTimeline(got))
 	want := got

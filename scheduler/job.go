@@ -12,7 +12,8 @@ import (
 const (
 	// MisfireThreshold is how late a tick may be before it counts as late: from
 	// there on `skip` only records it as missed, and `once` runs the newest of
-	// several.
+	// several, a few seconds later, so that a fault that ended in time, and was
+	// noticed to have ended after it, loses none.
 	MisfireThreshold = 15 * time.Second
 	// MinDeadline is the shortest misfire deadline that a job may ask for,
 	// beside its jitter. The loop sleeps up to a second and a call to the store

@@ -559,6 +559,25 @@ func TestLostReplyIsOurOwnTick(t *testing.T) {
 	}
 }
 
+// A tick that was recorded as missed in a call whose reply was lost is no
+// published one.
+func TestLostReplyOfAMissedTick(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemState()
+		r := launch(t, m, "a", []*Job{job(t, "j", "* * * * *", policy(MisfireSkip))})
+		until(t, "2000-01-01T00:00:55Z")
+		m.setDown(true)
+		until(t, "2000-01-01T00:01:20Z")
+		m.mu.Lock()
+		m.down, m.loseNext = false, 1
+		m.mu.Unlock()
+		until(t, "2000-01-01T00:01:30Z")
+		if missed, published := r.counts.get("j", TickMissed), r.counts.get("j", TickEnqueued); missed != 1 || published != 0 || len(m.messages()) != 0 {
+			t.Errorf("%d counted as missed, %d as published; %d messages", missed, published, len(m.messages()))
+		}
+	})
+}
+
 // Late ticks are let through at a bounded rate; ticks on time are not held up
 // by them.
 func TestLateTicksAreRateLimited(t *testing.T) {

@@ -114,6 +114,8 @@ func (st *stage) event(e Event, t *timers) {
 		if e.Tick == st.label(1) && st.killed.dead && !st.killed.restarting {
 			t.restart.Reset(0)
 		}
+	case "back":
+		st.say("   %s  replica %d is back (pid %d)", st.at(), e.Replica, e.PID)
 	case "failed":
 		st.say("   %s  hour %s: run of replica %d ended: %s", st.at(), st.hour(e.Tick), e.Replica, e.Detail)
 	}

@@ -133,12 +133,15 @@ func TestClaimAnswers(t *testing.T) {
 			c.Jumped, c.Base, c.Next = 3, tick.Add(-time.Minute), tick.Add(time.Second)
 		}), scheduler.Fired)
 		dup := other.want("again", other.try("j", tick), scheduler.Duplicate)
-		if dup.By != "a" || !dup.Last.Equal(tick) || !dup.Mark.Equal(tick) {
+		if dup.LastMissed || dup.By != "a" || !dup.Last.Equal(tick) || !dup.Mark.Equal(tick) {
 			t.Errorf("duplicate of %s by %q", dup.Last, dup.By)
 		}
 		other.want("an older one", other.try("j", tick.Add(-time.Second)), scheduler.Duplicate)
 		other.want("too late", other.try("j", tick.Add(time.Second), func(c *scheduler.Claim) { c.MissAfter = tick.Add(2 * time.Second) }), scheduler.Missed)
 		other.want("given up", other.try("j", tick.Add(2*time.Second), func(c *scheduler.Claim) { c.List = "" }), scheduler.Missed)
+		if dup := other.want("a missed one again", other.try("j", tick.Add(2*time.Second)), scheduler.Duplicate); !dup.LastMissed || dup.By != "b" {
+			t.Errorf("duplicate of a missed tick: %+v", dup)
+		}
 		other.want("another revision", other.try("j", tick.Add(3*time.Second), func(c *scheduler.Claim) { c.Revision = "r2"; c.Job = "nobody" }), scheduler.Unseeded)
 
 		if got, want := rdb.LRange(ctx, "p:celery", 0, -1).Val(), []string{"j@" + scheduler.Label(tick)}; !cmp.Equal(got, want) {
@@ -357,6 +360,9 @@ func TestRegistryBurial(t *testing.T) {
 		revs := map[string]string{"j": "r1"}
 		a := beat(t, s, "a", "f1", revs)
 		b := beat(t, s, "b", "f2", map[string]string{"j": "r2"})
+		if a.Others != 0 || b.Others != 1 {
+			t.Errorf("%d and %d others, want 0 and 1", a.Others, b.Others)
+		}
 		// Instead of waiting, instants in the registry are moved.
 		setBeat := func(id string, ago time.Duration) {
 			rdb.ZAdd(ctx, "p:solobeat:ns:sched:beats", redis.Z{Member: id, Score: float64(time.Now().Add(-ago).UnixMilli())})
@@ -382,7 +388,7 @@ func TestRegistryBurial(t *testing.T) {
 			t.Errorf("buried %v, which is silent for 9 s only", r.Buried)
 		}
 		setBeat("b", 11*time.Second)
-		if r := beat(t, s, "a", "f1", nil, a.Load); !cmp.Equal(r.Buried, []string{"b"}) || !r.Switched || r.Current.File != "f1" {
+		if r := beat(t, s, "a", "f1", nil, a.Load); !cmp.Equal(r.Buried, []string{"b"}) || !r.Switched || r.Current.File != "f1" || r.Others != 0 {
 			t.Errorf("not buried: %+v", r)
 		}
 		if r := beat(t, s, "b", "f2", nil, b.Load); !r.Registered || !r.Switched || r.Load != b.Load {

@@ -366,6 +366,7 @@ func TestProbe(t *testing.T) {
 	}
 	for _, c := range []struct{ denied, rule string }{
 		{"-select", "+select"}, {"-set", "+set"}, {"-publish", "+publish"}, {"-evalsha", "+evalsha"}, {"-eval", "+eval"},
+		{"-xadd", "+xadd"}, {"-hset", "+hset"}, {"-zadd", "+zadd"}, {"-rpop", "+rpop"}, {"-time", "+time"},
 	} {
 		_, e := as(c.denied)
 		if err := r.rdb.ScriptFlush(ctx).Err(); err != nil {

@@ -78,6 +78,11 @@ local function envelope(raw)
     and e['content-type'] ~= nil
 end
 
+-- Nothing is popped unless it can be put down: a key of another type in the
+-- place of one of these ends the script here.
+call('HLEN', unacked)
+call('ZCARD', index)
+
 local n, runs, raws, back, diverted = seq * factor, {}, {}, 0, {}
 local h, z, c = {}, {}, 0
 local score = seconds(now + lead * 1000000)

@@ -35,22 +35,31 @@ end
 
 -- dead_letter: keeps a message in the stream of its queue, which is bounded
 -- by number (max) and age (ms); what falls out is counted. own is the prefix
--- of our keys, d a table of texts.
+-- of our keys, d a table of texts. Where the stream cannot be written (a key of
+-- another type, a user without +xadd) the message is kept as it is in a list
+-- beside it; it never raises, since its caller has taken other messages too.
 local function dead_letter(own, max, age, now, d, raw)
   local stream = own .. 'dead:' .. d.queue
   local out = 0
   local n = pcall_redis('XLEN', stream)
-  if type(n) ~= 'number' then return end -- a key of another type: nothing can be kept there
+  if type(n) ~= 'number' then
+    pcall_redis('LPUSH', own .. 'dead-raw:' .. d.queue, raw)
+    return
+  end
   if n > 0 then
-    out = call('XTRIM', stream, 'MINID', whole(math.floor(now / 1000) - age))
+    out = tonumber(pcall_redis('XTRIM', stream, 'MINID', whole(math.floor(now / 1000) - age))) or 0
     n = n - out
   end
   if n >= max then out = out + n - max + 1 end
-  call('XADD', stream, 'MAXLEN', max, '*', 'raw', raw, 'reason', d.reason, 'detail', d.detail or '',
+  local added = pcall_redis('XADD', stream, 'MAXLEN', max, '*', 'raw', raw, 'reason', d.reason, 'detail', d.detail or '',
     'at', whole(math.floor(now / 1000)), 'instance', d.instance or '', 'list', d.list or '',
     'deliveries', d.deliveries or '0', 'task', d.task or '', 'id', d.id or '')
-  call('SADD', own .. 'dead-queues', d.queue)
-  if out > 0 then call('HINCRBY', own .. 'dead-dropped', d.queue, out) end
+  if type(added) == 'table' and added.err then
+    pcall_redis('LPUSH', own .. 'dead-raw:' .. d.queue, raw)
+    return
+  end
+  pcall_redis('SADD', own .. 'dead-queues', d.queue)
+  if out > 0 then pcall_redis('HINCRBY', own .. 'dead-dropped', d.queue, out) end
 end
 
 -- The line of a key: a zset of park tags by the time of the first park. Only

@@ -3,7 +3,15 @@
 -- ARGV 1 database of the results, '' if the broker's 2 database of the broker
 -- returns {} or, for the first command that the server refuses, {command,
 --      what the server says}
-local steps = {{'SET', KEYS[1], '1', 'EX', '5'}, {'PUBLISH', KEYS[1], '1'}}
+local k = KEYS[1]
+local steps = {
+  {'SET', k, '1', 'EX', '5'}, {'PUBLISH', k, '1'}, {'DEL', k},
+  {'HSET', k, 'f', '1'}, {'HINCRBY', k, 'f', '1'}, {'HGET', k, 'f'}, {'HEXISTS', k, 'f'}, {'HLEN', k}, {'HSCAN', k, '0'}, {'HDEL', k, 'f'},
+  {'ZADD', k, '1', 'm'}, {'ZSCORE', k, 'm'}, {'ZCARD', k}, {'ZRANGE', k, '0', '0'}, {'ZRANGEBYSCORE', k, '1', '1'}, {'ZREM', k, 'm'},
+  {'RPUSH', k, '1'}, {'LPUSH', k, '1'}, {'LMOVE', k, k, 'LEFT', 'RIGHT'}, {'RPOP', k, '2'},
+  {'SADD', k, 'm'}, {'DEL', k},
+  {'XADD', k, '*', 'f', '1'}, {'XLEN', k}, {'XTRIM', k, 'MINID', '0'}, {'TIME'},
+}
 local function add(step) steps[#steps + 1] = step end
 if ARGV[1] ~= '' then add({'SELECT', ARGV[1]}) end
 add({'GET', KEYS[2]})

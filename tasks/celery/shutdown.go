@@ -22,7 +22,7 @@ type stopState struct {
 	end    time.Time // after which no call is repeated and runs are left
 	last   <-chan time.Time
 	cancel *time.Timer // ends the grace
-	buried bool // there is no registration to give up
+	buried bool        // there is no registration to give up
 }
 
 func (l *loop) stopRequest() <-chan struct{} {

@@ -100,8 +100,9 @@ type Observer struct {
 	Started func(Run)
 	// Finished is called for every delivery once its outcome is known.
 	Finished func(Run, tasks.Outcome)
-	// StoodAside is called when a delivery met a held lock (at "lock") or a
-	// completed record (at "record") and ended for it.
+	// StoodAside is called when a delivery met another task's lock (at "lock")
+	// or a completed record (at "record"), once per task, however often its
+	// message comes.
 	StoodAside func(schedule, at string)
 	// Overdue is called when a handler still runs some time after its
 	// context was cancelled, and again with ended true when it returns.

@@ -41,6 +41,7 @@ type bench struct {
 type setup struct {
 	entries  map[string]worker.TaskConfig
 	wrap     []tasks.Middleware
+	started  func(worker.Run)
 	records  idempotency.Config
 	instance string
 	redis    *testkit.RedisServer // nil: one of its own
@@ -97,6 +98,7 @@ func newBenchOf(t *testing.T, s setup) *bench {
 		Locks:   map[string]*lockguard.Guard{"redis": b.locks},
 		Records: map[string]*idempotency.Guard{"redis": b.records},
 		Observer: worker.Observer{
+			Started:    s.started,
 			StoodAside: func(_, at string) { b.mu.Lock(); defer b.mu.Unlock(); b.aside = append(b.aside, at) },
 			Finished:   func(r worker.Run, _ tasks.Outcome) { b.mu.Lock(); defer b.mu.Unlock(); b.runs = append(b.runs, r) },
 		},

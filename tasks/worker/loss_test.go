@@ -12,6 +12,7 @@ import (
 	"github.com/solobeat/solobeat/internal/testkit"
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/worker"
 )
 
 // A record that was taken over decides, whatever the run returned and whatever
@@ -239,11 +240,12 @@ func TestCompletionEndsWithTheReplica(t *testing.T) {
 // record behind: both would be renewed for as long as the process lives.
 func TestPanicsLeaveNoGuardBehind(t *testing.T) {
 	t.Parallel()
-	for name, wrap := range map[string]tasks.Middleware{
-		"when it is made":   func(tasks.Handler) tasks.Handler { panic("made") },
-		"when it is called": func(tasks.Handler) tasks.Handler { return nil },
+	for name, s := range map[string]setup{
+		"when it is made":   {wrap: []tasks.Middleware{func(tasks.Handler) tasks.Handler { panic("made") }}},
+		"when it is called": {wrap: []tasks.Middleware{func(tasks.Handler) tasks.Handler { return nil }}},
+		"in the chain":      {started: func(worker.Run) { panic("in an observer") }},
 	} {
-		b := newBenchOf(t, setup{wrap: []tasks.Middleware{wrap}})
+		b := newBenchOf(t, s)
 		b.handle("report", ok)
 		g := jobGuard(lockOf("k", tasks.OnBusySkip), "r")
 		g.Retries = &tasks.RetryPolicy{}

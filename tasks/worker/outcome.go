@@ -90,7 +90,7 @@ func (r *run) success(ctx context.Context, result json.RawMessage) tasks.Outcome
 func (r *run) complete(ctx context.Context, result json.RawMessage) error {
 	for {
 		err := r.hold.Complete(ctx, result)
-		if err == nil || errors.Is(err, idempotency.ErrStale) || !errors.Is(err, idempotency.ErrStoreUnavailable) {
+		if err == nil || errors.Is(err, idempotency.ErrStale) || !errors.Is(err, idempotency.ErrStoreUnavailable) || r.given() {
 			return err
 		}
 		r.w.log.Warn("record cannot be completed yet, it is tried on", "task_id", r.d.Task.ID, "task", r.d.Task.Name, "error", err)
