@@ -172,6 +172,9 @@ func TestRunExitCodes(t *testing.T) {
 		"no lock":       {[]string{"--", "true"}, 2, "--lock"},
 		"no program":    {[]string{"--lock", "d"}, 2, "program"},
 		"not found":     {[]string{"--lock", "d", "--", "/no/such/program"}, 127, "/no/such/program"},
+		"a queue":       {[]string{"--lock", "celery", "--", "true"}, 2, "is a queue"},
+		"Celery's own":  {[]string{"--lock", "unacked", "--", "true"}, 2, "Celery's own"},
+		"long":          {[]string{"--lock", strings.Repeat("l", 600), "--", "true"}, 2, "at most 512"},
 		"ttl 0":         {[]string{"--lock", "d", "--ttl", "0s", "--", "true"}, 2, "ttl"},
 		"record":        {[]string{"--lock", "e", "--key", "k1", "--", "echo", "ran"}, 0, "ran"},
 		"stdin":         {[]string{"--lock", "f", "--", "cat"}, 0, ""},
@@ -263,5 +266,26 @@ func TestRunKilledStoppedSuspended(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A program that does not go at once has its 5 s also where the lock's TTL is
+// shorter: the lock is renewed meanwhile, and the code is that of the signal.
+func TestRunGivesItsGrace(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	p := testkit.StartCmd(t, "run", command(s.dir, s.env(), testkit.Binary(t), "run", "--lock", "k", "--ttl", "2s", "--",
+		"sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"))
+	p.WaitOutput(20*time.Second, "up")
+	began := time.Now()
+	p.Signal(syscall.SIGTERM)
+	if code := p.Wait(20 * time.Second); code != 128+9 {
+		t.Errorf("exit code %d, want 137: %s", code, p.Stderr())
+	}
+	if took := time.Since(began); took < 4500*time.Millisecond || took > 9*time.Second {
+		t.Errorf("ended after %s, want the grace of 5 s", took)
+	}
+	if n := s.broker.Exists(t.Context(), "k").Val(); n != 0 {
+		t.Error("the lock is still held")
 	}
 }

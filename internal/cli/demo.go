@@ -27,16 +27,16 @@ the process that works on it is killed. Needs nothing but this binary.`,
 			if c.output == "json" {
 				o.Out = c.Err
 			}
-			if err := o.Check(); err != nil {
-				return usagef("%w", err)
-			}
 			sum, err := demo.Run(cmd.Context(), o)
 			if c.output == "json" && sum != nil {
 				if perr := printJSON(c.Out, sum); perr != nil {
 					return perr
 				}
 			}
+			var bad *demo.OptionError
 			switch {
+			case errors.As(err, &bad):
+				return usagef("%w", bad)
 			case cmd.Context().Err() == nil || errors.Is(err, demo.ErrNotSolo):
 				return err
 			case sum == nil:

@@ -68,6 +68,8 @@ func (o *runOptions) check() error {
 	switch {
 	case o.lock == "":
 		return usagef("--lock NAME is needed: the key of the lock")
+	case len(o.lock) > idempotency.MaxKeyText:
+		return usagef("--lock: the name has %d bytes, at most %d are allowed", len(o.lock), idempotency.MaxKeyText)
 	case o.backend != "redis":
 		return usagef("--backend %s: redis is known", o.backend)
 	case o.wait < 0:
@@ -97,6 +99,9 @@ func (c *program) run(ctx context.Context, o runOptions) error {
 	}
 	if c.logLevel == "" {
 		cfg.Log.Level = "warn" // the program's output is what people want to see
+	}
+	if msg := cfg.LockKeyProblem(o.lock); msg != "" {
+		return usagef("--lock: %s: choose another name, for example report:lock", msg)
 	}
 	log := newLogger(c.Err, cfg.Log.Level, cfg.Log.Format)
 	s, err := openStores(cfg, log, "run")
@@ -330,7 +335,7 @@ func notStarted(err error) int {
 // program, until it has ended.
 func (r *guardedRun) watch(ctx context.Context, h *lockguard.Handle, p *guardian.Process) {
 	go func() {
-		stop := ctx.Done()
+		stop, lost := ctx.Done(), h.Context().Done()
 		for {
 			changed := h.Changed()
 			if d, ok := h.Deadline(); ok {
@@ -343,13 +348,15 @@ func (r *guardedRun) watch(ctx context.Context, h *lockguard.Handle, p *guardian
 			case <-stop:
 				stop = nil
 				p.Terminate(runGrace)
-			case <-h.Context().Done():
-				if !errors.Is(context.Cause(h.Context()), context.Canceled) {
+			case <-lost:
+				if h.Check() != nil {
 					p.Kill()
 					return
 				}
-				<-p.Done()
-				return
+				// Our own stop ended this context too. The lock is held on and
+				// renewed while the program has its grace; should it be lost then,
+				// the guardian's deadline ends the program.
+				lost = nil
 			}
 		}
 	}()

@@ -41,30 +41,34 @@ type Options struct {
 // unguarded scene no more than one.
 var ErrNotSolo = errors.New("demo: the reports are not one per tick")
 
-// Check refuses options outside their ranges; it does not connect.
-func (o *Options) Check() error {
-	if o.RedisURL != "" {
-		c, err := redisconn.Open(redisconn.Options{URL: o.RedisURL})
-		if err != nil {
-			return fmt.Errorf("--redis: %w", errors.Unwrap(err))
-		}
-		_ = c.Close()
-	}
+// OptionError is an option that cannot be used.
+type OptionError struct{ err error }
+
+// Error names the option and what it may be.
+func (e *OptionError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *OptionError) Unwrap() error { return e.err }
+
+func badOption(format string, args ...any) error { return &OptionError{fmt.Errorf(format, args...)} }
+
+func (o *Options) check() error {
 	switch {
 	case o.Replicas < 2 || o.Replicas > 16:
-		return fmt.Errorf("--replicas %d: 2 to 16", o.Replicas)
+		return badOption("--replicas %d: 2 to 16", o.Replicas)
 	case o.Tick < 4*time.Second || o.Tick > time.Hour || o.Tick%time.Second != 0:
-		return fmt.Errorf("--tick %s: whole seconds from 4s to 1h", o.Tick)
+		return badOption("--tick %s: whole seconds from 4s to 1h", o.Tick)
 	case o.Ticks < 3 || o.Ticks > 1000:
-		return fmt.Errorf("--ticks %d: 3 to 1000 (one to begin with, one with a kill, one long run)", o.Ticks)
+		return badOption("--ticks %d: 3 to 1000 (one to begin with, one with a kill, one long run)", o.Ticks)
 	}
 	return nil
 }
 
 // Run plays the demo. It returns the summary once the scenes are over, and
-// then, without Once, goes on until ctx ends.
+// then, without Once, goes on until ctx ends. Options that cannot be used are
+// an [*OptionError].
 func Run(ctx context.Context, o Options) (*Summary, error) {
-	if err := o.Check(); err != nil {
+	if err := o.check(); err != nil {
 		return nil, err
 	}
 	redisconn.Quiet(slog.New(slog.DiscardHandler))

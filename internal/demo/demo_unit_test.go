@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -74,24 +75,28 @@ func TestSummarize(t *testing.T) {
 func TestOptionsCheck(t *testing.T) {
 	t.Parallel()
 	good := Options{Replicas: 4, Tick: 5 * time.Second, Ticks: 6}
-	if err := good.Check(); err != nil {
+	if err := good.check(); err != nil {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*Options){
-		"--replicas 1":       func(o *Options) { o.Replicas = 1 },
-		"--replicas 17":      func(o *Options) { o.Replicas = 17 },
-		"--tick 3s":          func(o *Options) { o.Tick = 3 * time.Second },
-		"--tick 4.5s":        func(o *Options) { o.Tick = 4500 * time.Millisecond },
-		"--tick 2h0m0s":      func(o *Options) { o.Tick = 2 * time.Hour },
-		"--ticks 2":          func(o *Options) { o.Ticks = 2 },
-		"--ticks 1001":       func(o *Options) { o.Ticks = 1001 },
-		"--redis: it does n": func(o *Options) { o.RedisURL = "http://localhost" },
+		"--replicas 1":  func(o *Options) { o.Replicas = 1 },
+		"--replicas 17": func(o *Options) { o.Replicas = 17 },
+		"--tick 3s":     func(o *Options) { o.Tick = 3 * time.Second },
+		"--tick 4.5s":   func(o *Options) { o.Tick = 4500 * time.Millisecond },
+		"--tick 2h0m0s": func(o *Options) { o.Tick = 2 * time.Hour },
+		"--ticks 2":     func(o *Options) { o.Ticks = 2 },
+		"--ticks 1001":  func(o *Options) { o.Ticks = 1001 },
 	} {
 		o := good
 		change(&o)
-		if err := o.Check(); err == nil || !strings.HasPrefix(err.Error(), want) {
+		var bad *OptionError
+		if err := o.check(); !errors.As(err, &bad) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+	var bad *OptionError
+	if _, err := openStore(t.Context(), "http://:hush@localhost"); !errors.As(err, &bad) || strings.Contains(err.Error(), "hush") {
+		t.Errorf("a URL that is none: %v", err)
 	}
 }
 

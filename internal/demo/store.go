@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
@@ -76,7 +77,7 @@ func (s *store) client() (*redis.Client, error) {
 func (s *store) ping(ctx context.Context) error {
 	c, err := s.client()
 	if err != nil {
-		return err
+		return badOption("--redis: %w", errors.Unwrap(err))
 	}
 	defer func() { _ = c.Close() }()
 	if err := c.Ping(ctx).Err(); err != nil {
