@@ -174,7 +174,7 @@ func Together(c *Config, jobs []*scheduler.Job) error {
 // read has none.
 func readTree(path string) *yaml.Node {
 	none := &yaml.Node{}
-	text, err := os.ReadFile(path)
+	text, err := ReadFile(path)
 	if err != nil {
 		return none
 	}

@@ -108,7 +108,7 @@ func Load(path string, env Lookup) (*Config, Problems, error) {
 	var text []byte
 	if path != "" {
 		var err error
-		if text, err = os.ReadFile(path); err != nil {
+		if text, err = ReadFile(path); err != nil {
 			ps := Problems{{File: path, Message: readError(err), Cure: "check -c and SOLOBEAT_CONFIG"}}
 			return nil, ps, ps
 		}
@@ -258,7 +258,7 @@ func (r *configReader) readURLFiles() {
 			r.d.errorf(at, path, "keep one of the two", "%s is set as well", key)
 			continue
 		}
-		b, err := os.ReadFile(c.path(*file))
+		b, err := ReadFile(c.path(*file))
 		text := strings.TrimSpace(string(b))
 		switch {
 		case err != nil:

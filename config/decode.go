@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -193,4 +195,15 @@ func shown(text string) string {
 		return fmt.Sprintf("%q…", string(r[:most]))
 	}
 	return fmt.Sprintf("%q", text)
+}
+
+// ReadFile reads a configuration file, at most [maxFileBytes] and one byte of
+// it: a wrong path, such as a device, must not fill the memory.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 }

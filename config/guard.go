@@ -11,6 +11,7 @@ import (
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
 
 // longTTL is a time to live above which a crash blocks a job for longer than
@@ -128,6 +129,10 @@ func queueProblem(q string) string {
 		return "the queue " + shown(q) + " has a comma or a control character in its name"
 	case len(q) > 200:
 		return "the queue's name is longer than 200 bytes"
+	case wire.ReservedQueue(q):
+		return "the queue " + shown(q) + " would be a key of Celery's or Solobeat's own"
+	case strings.Contains(q, "{{"):
+		return "the queue " + shown(q) + " looks like a template, and queues have none"
 	}
 	return ""
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 
@@ -22,7 +21,7 @@ var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,99}$`)
 // and usable if the error is nil; the Problems may then hold warnings. The
 // error is a [Problems].
 func LoadSchedule(path string) ([]*scheduler.Job, Problems, error) {
-	text, err := os.ReadFile(path)
+	text, err := ReadFile(path)
 	if err != nil {
 		ps := Problems{{File: path, Message: readError(err), Cure: "check the path, and schedule.file"}}
 		return nil, ps, ps

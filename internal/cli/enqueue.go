@@ -28,10 +28,10 @@ func (c *program) enqueueCommand() *cobra.Command {
 		Use:   "enqueue TASK",
 		Short: "Send a task",
 		Long: `Send a task, as a Celery client would. The id is printed on stdout; with --wait
-also the result.
+the result is, and the id goes to stderr.
 
 Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
-		Example: `  solobeat enqueue reports.hourly --kwargs '{"day": "2026-11-29"}'
+		Example: `  solobeat enqueue reports.hourly --kwargs '{"hour": "2026-11-29T17"}'
   solobeat enqueue tasks.add --args '[2, 3]' --wait
   solobeat enqueue payments.charge --args '["pay-42", 1000, "EUR"]' --queue payments --eta 2026-12-01T03:00:00Z`,
 		Args: args(1, 1, "one task name"),

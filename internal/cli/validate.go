@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -54,7 +53,7 @@ func (c *program) validateFile(path string, done map[string]bool) config.Problem
 		}
 		done[abs] = true
 	}
-	text, err := os.ReadFile(path)
+	text, err := config.ReadFile(path)
 	if err == nil && config.IsScheduleFile(text) {
 		_, ps, _ := config.ParseSchedule(path, text)
 		return ps

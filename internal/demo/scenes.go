@@ -102,7 +102,7 @@ func (st *stage) event(e Event, t *timers) {
 	st.note(e)
 	switch e.Event {
 	case "claimed":
-		st.say("   %s  hour %s: replica %d claimed it, %d others met it and stood aside", st.at(), st.hour(e.Tick), e.Replica, len(st.fleet.alive())-1)
+		st.say("   %s  hour %s: replica %d claimed and published it, %d others met it and stood aside", st.at(), st.hour(e.Tick), e.Replica, len(st.fleet.alive())-1)
 		if st.o.Once && e.Tick == st.label(st.o.Ticks-1) {
 			t.unschedule.Reset(unscheduleAfter)
 		}

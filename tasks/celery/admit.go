@@ -40,7 +40,7 @@ func (e *Engine) admit(it *item, now time.Time) *commit {
 		return e.deadLetter(it, reasonUnsupported, field, exceptionOf(err))
 	}
 	if e.cfg.Registered != nil && !e.cfg.Registered(m.Task) {
-		return e.deadLetter(it, reasonNotRegistered, "", wire.NotRegistered(m.Task))
+		return e.deadLetter(it, reasonNotRegistered, "no handler of that name in this worker: all workers of a queue must know its tasks", wire.NotRegistered(m.Task))
 	}
 	e.noteNaive(m)
 	if m.ETA.After(now) {

@@ -79,6 +79,9 @@ func (c *Client) Prepare(r *tasks.Request) (listKey string, message []byte, err 
 	if r.Queue == "" {
 		r.Queue = c.cfg.Queue
 	}
+	if wire.ReservedQueue(r.Queue) {
+		return "", nil, fmt.Errorf("celery: enqueue %s: queue %q would be a key of Celery's or Solobeat's own: choose another name", r.Name, r.Queue)
+	}
 	if r.ID == "" {
 		r.ID = wire.NewID()
 	}

@@ -365,8 +365,16 @@ func TestProbe(t *testing.T) {
 		return r.engine(Config{Broker: b}, nil), r.engine(Config{Broker: b, Results: o}, nil)
 	}
 	for _, c := range []struct{ denied, rule string }{
-		{"-select", "+select"}, {"-set", "+set"}, {"-publish", "+publish"}, {"-evalsha", "+evalsha"}, {"-eval", "+eval"},
-		{"-xadd", "+xadd"}, {"-hset", "+hset"}, {"-zadd", "+zadd"}, {"-rpop", "+rpop"}, {"-time", "+time"},
+		{"-select", "+select"},
+		{"-set", "+set"},
+		{"-publish", "+publish"},
+		{"-evalsha", "+evalsha"},
+		{"-eval", "+eval"},
+		{"-xadd", "+xadd"},
+		{"-hset", "+hset"},
+		{"-zadd", "+zadd"},
+		{"-rpop", "+rpop"},
+		{"-time", "+time"},
 	} {
 		_, e := as(c.denied)
 		if err := r.rdb.ScriptFlush(ctx).Err(); err != nil {

@@ -40,11 +40,13 @@ func (e *Engine) Probe(ctx context.Context) error {
 // refusedCommand tells what a refusal of one command in the script means.
 func (e *Engine) refusedCommand(command, text string) error {
 	err := errors.New(text)
-	if !denied(text) { // a state of the server (full, loading, read only), which no rule mends
+	lower := strings.ToLower(text)
+	index := strings.Contains(lower, "db index")
+	if !index && !denied(text) { // a state of the server (full, loading, read only), which no rule mends
 		return fmt.Errorf("celery: broker %s: %s is refused: %w", e.rdb.Options().Addr, command, err)
 	}
-	switch lower := strings.ToLower(text); {
-	case strings.Contains(lower, "db index"):
+	switch {
+	case index:
 		return fmt.Errorf("%w: results database %s does not exist: %w", ErrProbe, e.resultsDB(), err)
 	case strings.Contains(lower, "channel"):
 		return e.refused("&<pattern> for the channels of the broker and of results", err)

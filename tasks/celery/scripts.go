@@ -163,5 +163,5 @@ func passing(err error) bool {
 
 // denied reports whether the server refused for want of a permission.
 func denied(text string) bool {
-	return strings.Contains(text, "NOPERM") || strings.Contains(text, "no permissions") || strings.Contains(text, "ACL failure")
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "user executing the script can't") || strings.Contains(text, "no permissions") || strings.Contains(text, "ACL failure")
 }

@@ -68,6 +68,15 @@ func (l *loop) untilEnd() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(l.base, l.stop.end)
 }
 
+// lastCalls is the context of what is told to the broker at the very end: with
+// runs left there is no more time.
+func lastCalls(base context.Context, left int) (context.Context, context.CancelFunc) {
+	if left > 0 {
+		return context.WithTimeout(base, lastWord)
+	}
+	return context.WithTimeout(base, leaveTime)
+}
+
 // beginStop ends the taking: what no run has begun goes back to the lists it
 // came from, newest first, so that the oldest is next again.
 func (l *loop) beginStop() {
@@ -105,16 +114,13 @@ func (l *loop) giveBackReady() {
 // count no death. It returns left.
 func (l *loop) leave(left int) int {
 	e := l.e
-	limit := leaveTime
-	if left > 0 {
-		limit = lastWord
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.base), limit)
+	var cancel context.CancelFunc
+	l.base, cancel = lastCalls(l.base, left)
 	defer cancel()
 	l.stopWaiters()
 	e.ready.close()
 	l.stop.cancel.Stop()
-	e.flushWakes(ctx)
+	e.flushWakes(l.base)
 	if l.stop.buried {
 		return left
 	}
@@ -128,12 +134,12 @@ func (l *loop) leave(left int) int {
 		keys = append(keys, s.key)
 	}
 	for n := 1; ; n++ {
-		err := e.run(ctx, e.scripts.leave, keys, l.self.id, flag).Err()
+		err := e.run(l.base, e.scripts.leave, keys, l.self.id, flag).Err()
 		if err == nil {
 			return left
 		}
 		e.broker.failed(e, "leave", err)
-		if pause(ctx, backoff(n)); ctx.Err() != nil {
+		if pause(l.base, backoff(n)); l.base.Err() != nil {
 			e.log.Error("registration was not given up; peers will bury this replica", "error", err)
 			return left
 		}

@@ -188,9 +188,9 @@ func TestI09_MismatchInEachState(t *testing.T) {
 	b.handle("report", ok)
 	key := idempotency.Key{Namespace: "report", Text: "r"}
 	fp := func(c byte) string { return string(slices.Repeat([]byte{c}, 64)) }
-	guard := func(lock *tasks.LockGuard, print string) *tasks.Guard {
+	guard := func(lock *tasks.LockGuard, payload string) *tasks.Guard {
 		g := jobGuard(lock, "r")
-		g.Record.Fingerprint = print
+		g.Record.Fingerprint = payload
 		return g
 	}
 	claim := func() *idempotency.Hold {
@@ -452,7 +452,6 @@ func TestEntryOfTheWorkerGoesFirst(t *testing.T) {
 	})
 	type seen struct {
 		lock     string
-		expect   time.Duration
 		deadline time.Duration
 	}
 	var last seen

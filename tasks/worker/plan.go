@@ -212,7 +212,11 @@ func renderKey(key *render.Template, t *tasks.Task, names []string) (string, err
 	if err != nil {
 		return "", err
 	}
-	return key.Render(render.Data{Params: params, Task: t.Name})
+	text, err := key.Render(render.Data{Params: params, Task: t.Name})
+	if extra := len(t.Args) - len(names); err != nil && extra > 0 {
+		return "", fmt.Errorf("%w (%d positional arguments have no names here: list them in params: of the task's entry)", err, extra)
+	}
+	return text, err
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

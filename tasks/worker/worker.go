@@ -87,7 +87,7 @@ func (r *run) observed(ctx context.Context, next func() tasks.Outcome) tasks.Out
 func (r *run) logOutcome(ctx context.Context, out tasks.Outcome) {
 	level := slog.LevelInfo
 	switch {
-	case out.Kind == tasks.Succeeded && out.Note == nil && !r.info.Takeover:
+	case out.Kind == tasks.Succeeded && out.Note == nil && !r.info.Takeover && r.info.Schedule == "":
 		level = slog.LevelDebug
 	case out.Kind == tasks.Failed:
 		level = slog.LevelError
@@ -116,7 +116,14 @@ func (r *run) logOutcome(ctx context.Context, out tasks.Outcome) {
 	if r.info.Takeover {
 		attrs = append(attrs, slog.Bool("takeover", true))
 	}
-	r.w.log.LogAttrs(ctx, level, "task "+out.Kind.String(), attrs...)
+	what := "task " + out.Kind.String()
+	if out.Note != nil { // nothing was run
+		what = "task " + out.Note.Outcome
+	}
+	if r.info.Executed {
+		attrs = append(attrs, slog.Duration("took", r.info.Took))
+	}
+	r.w.log.LogAttrs(ctx, level, what, attrs...)
 }
 
 // recovered keeps the process alive whatever goes wrong in the chain itself.

@@ -73,3 +73,10 @@ func BindingMember(routingKey, pattern, queue string) string {
 // ResultKey names the key of a task's result, and the channel on which the
 // same bytes are published.
 func ResultKey(taskID string) string { return "celery-task-meta-" + taskID }
+
+// ReservedQueue reports whether a queue's list would lie on a key that Celery
+// or Solobeat need for something else, which stops every worker of the broker.
+func ReservedQueue(queue string) bool {
+	return queue == UnackedKey || queue == UnackedIndexKey || queue == "unacked_mutex" ||
+		strings.HasPrefix(queue, "_kombu.") || strings.HasPrefix(queue, "solobeat:") || strings.HasPrefix(queue, "celery-task-meta-")
+}
