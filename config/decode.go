@@ -104,7 +104,7 @@ func (d *decoder) entries(n *yaml.Node, path string, read field) {
 			continue
 		}
 		if first, twice := seen[k.Value]; twice {
-			d.errorf(k, sub, "remove one, or rename it", "the key stands here a second time, first on line %d", first)
+			d.errorf(k, sub, "keep one of the two, with the entries of both", "the key stands here a second time, first on line %d", first)
 			continue
 		}
 		seen[k.Value] = k.Line
