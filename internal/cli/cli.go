@@ -64,7 +64,7 @@ func exitf(code int, format string, args ...any) error {
 // runs beside the commands of tasks:; nil for none.
 func Main(ctx context.Context, args []string, s Streams, env Env, handlers *tasks.Registry) int {
 	c := &program{Streams: s, env: env, handlers: handlers}
-	root := c.root()
+	root := c.root() //nolint:contextcheck // commands get their context from ExecuteContext
 	root.SetArgs(args)
 	root.SetIn(s.In)
 	root.SetOut(s.Out)

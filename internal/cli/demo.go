@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io"
 	"time"
@@ -23,28 +24,7 @@ the process that works on it is killed. Needs nothing but this binary.`,
   solobeat demo --once --ticks 6 --dir out
   solobeat demo --redis redis://localhost:6379/0`,
 		Args: args(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.output == "json" {
-				o.Out = c.Err
-			}
-			sum, err := demo.Run(cmd.Context(), o)
-			if c.output == "json" && sum != nil {
-				if perr := printJSON(c.Out, sum); perr != nil {
-					return perr
-				}
-			}
-			var bad *demo.OptionError
-			switch {
-			case errors.As(err, &bad):
-				return usagef("%w", bad)
-			case cmd.Context().Err() == nil || errors.Is(err, demo.ErrNotSolo):
-				return err
-			case sum == nil:
-				return exitf(130, "interrupted before the summary")
-			default:
-				return nil
-			}
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.demo(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.RedisURL, "redis", "", "a Redis to use instead of the embedded one; the demo's keys are removed at the end")
@@ -56,6 +36,29 @@ the process that works on it is killed. Needs nothing but this binary.`,
 	f.BoolVar(&o.Unsafe, "unsafe", false, "take the guards off")
 	_ = f.MarkHidden("unsafe")
 	return c.withOutput(cmd)
+}
+
+func (c *program) demo(ctx context.Context, o demo.Options) error {
+	if c.output == "json" {
+		o.Out = c.Err
+	}
+	sum, err := demo.Run(ctx, o)
+	if c.output == "json" && sum != nil {
+		if perr := printJSON(c.Out, sum); perr != nil {
+			return perr
+		}
+	}
+	var bad *demo.OptionError
+	switch {
+	case errors.As(err, &bad):
+		return usagef("%w", bad)
+	case ctx.Err() == nil || errors.Is(err, demo.ErrNotSolo):
+		return err
+	case sum == nil:
+		return exitf(130, "interrupted before the summary")
+	default:
+		return nil
+	}
 }
 
 // demoReplicaCommand is a replica process of the demo.

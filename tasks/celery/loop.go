@@ -21,10 +21,11 @@ const (
 type loop struct {
 	e    *Engine
 	ctx  context.Context // of Run: its end asks for the end
-	base context.Context // for calls; outlives ctx
+	base context.Context // outlives ctx
+	call context.Context // for calls: base, and once the end was asked for, up to its last instant
 
 	self    *replica
-	call    int64 // number of the last cycle
+	number  int64 // of the last cycle
 	waiters *waiters
 	fired   chan int
 	armed   []bool
@@ -43,7 +44,7 @@ type loop struct {
 func newLoop(ctx, base context.Context, e *Engine, self *replica) *loop {
 	n := len(e.sources)
 	return &loop{
-		e: e, ctx: ctx, base: base, self: self, fired: make(chan int, n), armed: make([]bool, n), hot: make([]bool, n),
+		e: e, ctx: ctx, base: base, call: base, self: self, fired: make(chan int, n), armed: make([]bool, n), hot: make([]bool, n),
 		buried: make(chan string, 1), sweep: make(chan struct{}, 1), rateAt: time.Now(),
 	}
 }
@@ -152,8 +153,8 @@ func (l *loop) cycleDue() bool {
 // cycle makes one call, repeats it under the same number until it is
 // answered, and acts on the answer.
 func (l *loop) cycle() {
-	l.call++
-	c := &cycleCall{number: l.call, want: max(min(l.free(), maxTake), 0)}
+	l.number++
+	c := &cycleCall{number: l.number, want: max(min(l.free(), maxTake), 0)}
 	n := min(len(l.acks), maxCommits)
 	c.acks, l.acks = l.acks[:n:n], l.acks[n:]
 	c.sources = l.look(c.want > 0)
@@ -185,7 +186,7 @@ func (l *loop) cycle() {
 // first of their step.
 func (l *loop) look(free bool) []int {
 	queues := len(l.e.cfg.Queues)
-	shift := int(l.call) % queues
+	shift := int(l.number) % queues
 	var list []int
 	for from := 0; from < len(l.e.sources); from += queues {
 		for q := range queues {
@@ -212,9 +213,7 @@ func (l *loop) arm(list []int) {
 
 func (l *loop) callCycle(c *cycleCall) (*cycleReply, int) {
 	for n := 1; ; n++ {
-		ctx, cancel := l.untilEnd()
-		r, err := l.e.cycle(ctx, l.self, c)
-		cancel()
+		r, err := l.e.cycle(l.call, l.self, c)
 		if err == nil {
 			l.e.broker.answered(l.e)
 			return r, n
@@ -272,9 +271,7 @@ func (l *loop) settleOps() {
 		ops[i] = c.settleOp()
 	}
 	for tries := 1; ; tries++ {
-		ctx, cancel := l.untilEnd()
-		mine, err := l.e.settle(ctx, "", ops)
-		cancel()
+		mine, err := l.e.settle(l.call, "", ops)
 		if err == nil {
 			l.e.broker.answered(l.e)
 			l.ops = l.ops[n:]
@@ -357,7 +354,7 @@ func (l *loop) reborn() {
 		l.stop.buried = true
 		return
 	}
-	l.self, l.call = self, 0
+	l.self, l.number = self, 0
 	clear(l.armed)
 	clear(l.hot)
 	l.waiters = l.e.startWaiters(l.base, self, l.fired)

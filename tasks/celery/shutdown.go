@@ -22,7 +22,8 @@ type stopState struct {
 	end    time.Time // after which no call is repeated and runs are left
 	last   <-chan time.Time
 	cancel *time.Timer // ends the grace
-	buried bool        // there is no registration to give up
+	calls  context.CancelFunc
+	buried bool // there is no registration to give up
 }
 
 func (l *loop) stopRequest() <-chan struct{} {
@@ -43,6 +44,8 @@ func (l *loop) noteStop() {
 	l.stop.since = time.Now()
 	whole := e.cfg.Grace + e.tune.exit
 	l.stop.end, l.stop.last = l.stop.since.Add(whole), time.After(whole)
+	// A broker that is silent must not hold the end up.
+	l.call, l.stop.calls = context.WithDeadline(l.base, l.stop.end)
 	l.stop.cancel = time.AfterFunc(e.cfg.Grace, func() {
 		if n := e.Active(); n > 0 {
 			e.log.Warn("grace is over; runs are cancelled", "runs", n)
@@ -57,24 +60,6 @@ func (l *loop) over() bool {
 		return false
 	}
 	return !time.Now().Before(l.stop.end) || l.e.held.len() == 0 && time.Since(l.stop.since) > leaveTime
-}
-
-// untilEnd is the context of one call: a broker that is silent must not hold the
-// end up.
-func (l *loop) untilEnd() (context.Context, context.CancelFunc) {
-	if l.stop.since.IsZero() {
-		return context.WithCancel(l.base) // a call takes less than an end
-	}
-	return context.WithDeadline(l.base, l.stop.end)
-}
-
-// lastCalls is the context of what is told to the broker at the very end: with
-// runs left there is no more time.
-func lastCalls(base context.Context, left int) (context.Context, context.CancelFunc) {
-	if left > 0 {
-		return context.WithTimeout(base, lastWord)
-	}
-	return context.WithTimeout(base, leaveTime)
 }
 
 // beginStop ends the taking: what no run has begun goes back to the lists it
@@ -114,13 +99,17 @@ func (l *loop) giveBackReady() {
 // count no death. It returns left.
 func (l *loop) leave(left int) int {
 	e := l.e
-	var cancel context.CancelFunc
-	l.base, cancel = lastCalls(l.base, left)
-	defer cancel()
+	l.stop.calls()
+	limit := leaveTime
+	if left > 0 { // there is no more time
+		limit = lastWord
+	}
+	l.call, l.stop.calls = context.WithTimeout(l.base, limit)
+	defer l.stop.calls()
 	l.stopWaiters()
 	e.ready.close()
 	l.stop.cancel.Stop()
-	e.flushWakes(l.base)
+	e.flushWakes(l.call)
 	if l.stop.buried {
 		return left
 	}
@@ -134,12 +123,12 @@ func (l *loop) leave(left int) int {
 		keys = append(keys, s.key)
 	}
 	for n := 1; ; n++ {
-		err := e.run(l.base, e.scripts.leave, keys, l.self.id, flag).Err()
+		err := e.run(l.call, e.scripts.leave, keys, l.self.id, flag).Err()
 		if err == nil {
 			return left
 		}
 		e.broker.failed(e, "leave", err)
-		if pause(l.base, backoff(n)); l.base.Err() != nil {
+		if pause(l.call, backoff(n)); l.call.Err() != nil {
 			e.log.Error("registration was not given up; peers will bury this replica", "error", err)
 			return left
 		}
