@@ -249,8 +249,10 @@ func (r *replica) buildWorker(ctx context.Context) error {
 	if err != nil {
 		return exit(exitConfig, err)
 	}
-	if err := r.engine.Probe(ctx); err != nil {
+	if err := r.engine.Probe(ctx); errors.Is(err, celery.ErrProbe) {
 		return exit(exitConfig, err)
+	} else if err != nil { // a state of the server, which a later start may find gone
+		return err
 	}
 	r.chain.SetWaker(r.engine)
 	r.pulse.beat(true) // the probe has just reached it

@@ -20,7 +20,7 @@ end
 call('ZADD', KEYS[1], seconds(us + ARGV[2] * 1000000), id)
 local n = 0
 if now >= quiet then
-  for _, other in ipairs(call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. seconds(us), 'LIMIT', 0, 20)) do
+  for _, other in ipairs(call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. seconds(us), 'LIMIT', 0, 200)) do
     call('ZREM', KEYS[1], other)
     call('HDEL', KEYS[3], other)
     call('ZADD', KEYS[2], seconds(us), other)
@@ -30,4 +30,4 @@ end
 local inflight = 0
 if #KEYS > 5 then inflight = call('EXISTS', unpack(KEYS, 6)) end
 local next = call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')
-return {1, whole(us), call('ZRANGE', KEYS[2], 0, 19), next[2] and whole(tonumber(next[2])) or '', inflight, n}
+return {1, whole(us), call('ZRANGE', KEYS[2], 0, 199), next[2] and whole(tonumber(next[2])) or '', inflight, n}
