@@ -263,6 +263,7 @@ func TestKillsAtFailPoints(t *testing.T) {
 	if extraPlain <= extraFenced {
 		t.Errorf("without records %d effects were doubled, with records %d: the records did nothing", extraPlain, extraFenced)
 	}
+	s.burialsOver()
 	f.end()
 	s.registriesEmpty()
 }
@@ -288,6 +289,20 @@ func (f *fleet) takeovers(id string) int {
 		}
 	}
 	return n
+}
+
+// burialsOver waits until the living have swept after all the dead, which they
+// do for some seconds after each burial.
+func (s *stack) burialsOver() {
+	s.t.Helper()
+	testkit.Eventually(s.t, time.Minute, func() error {
+		live := s.broker.ZCard(s.t.Context(), "solobeat:default:replicas").Val()
+		entries := s.broker.Keys(s.t.Context(), "solobeat:default:replica:*").Val()
+		if int(live) != len(entries) {
+			return fmt.Errorf("%d replicas, %d entries of replicas", live, len(entries))
+		}
+		return nil
+	})
 }
 
 // registriesEmpty checks that no trace of a take is left after all workers

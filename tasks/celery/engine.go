@@ -146,8 +146,8 @@ func (e *Engine) Run(ctx context.Context, run tasks.Runner) error {
 	e.log.Info("worker is up", "node", e.NodeName(), "instance", self.id, "queues", e.cfg.Queues, "concurrency", e.cfg.Concurrency)
 	left := l.run()
 	stop()
+	waitFor(&wg, lastWord) // the last event, and what a takeover has begun
 	if left > 0 {
-		waitFor(&wg, lastWord)
 		e.log.Error("runs still go on; their messages are left to peers", "runs", left)
 		return ErrRunsLeft
 	}
