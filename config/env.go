@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/solobeat/solobeat/internal/typo"
 )
 
 // Lookup returns an environment variable; os.LookupEnv is one.
@@ -90,7 +92,7 @@ func CheckEnv(environ []string) Problems {
 			continue
 		}
 		p := Problem{File: "environment variable " + name, Message: "no key has this name, and it is ignored", Cure: "unset it", Warning: true}
-		if near := nearest(strings.TrimPrefix(name, envPrefix), trimAll(known)); near != "" {
+		if near := typo.Nearest(strings.TrimPrefix(name, envPrefix), trimAll(known)); near != "" {
 			p.Cure = fmt.Sprintf("did you mean %s%s?", envPrefix, near)
 		}
 		ps = append(ps, p.masked())

@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/solobeat/solobeat/internal/typo"
 	"github.com/solobeat/solobeat/scheduler"
 )
 
@@ -166,7 +167,7 @@ func (j *jobReader) guess(v *yaml.Node, fields map[string]field) {
 		}
 		key := otherWords(word)
 		if key == "" {
-			key = nearest(word, names(fields))
+			key = typo.Nearest(word, names(fields))
 		}
 		if key == "every" || key == "at" {
 			key = "cron"

@@ -4,54 +4,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/solobeat/solobeat/internal/typo"
 )
 
 // didYouMean is a cure for a word that is not among the known ones.
 func didYouMean(word string, known []string) string {
-	if near := nearest(word, known); near != "" {
+	if near := typo.Nearest(word, known); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
 	if len(known) == 1 {
 		return fmt.Sprintf("write %s, or leave it out", known[0])
 	}
 	return "known here: " + strings.Join(known, ", ")
-}
-
-// nearest returns the candidate that differs from word by at most a quarter of
-// its letters and one, three at most; or "".
-func nearest(word string, candidates []string) string {
-	const longest = 100
-	if len(word) > longest {
-		return ""
-	}
-	word = strings.ToLower(strings.ReplaceAll(word, "-", "_"))
-	best, limit := "", min(3, 1+len(word)/4)+1
-	for _, c := range candidates {
-		if d := editDistance(word, strings.ToLower(c)); d < limit {
-			best, limit = c, d
-		}
-	}
-	return best
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // otherWords are names that other tools and older files use, and ours.
@@ -111,7 +76,7 @@ func elsewhere(path, word string, known []string) string {
 	}
 	for _, block := range known {
 		if rest, ok := strings.CutPrefix(word, block+"_"); ok {
-			if near := nearest(rest, keysOf(block)); near != "" {
+			if near := typo.Nearest(rest, keysOf(block)); near != "" {
 				return fmt.Sprintf("did you mean %s, under %s:?", near, block)
 			}
 		}

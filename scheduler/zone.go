@@ -9,6 +9,8 @@ import (
 	// A container without zone files must not change what a schedule means.
 	// Zone files of the system, or ZONEINFO, come first.
 	_ "time/tzdata"
+
+	"github.com/solobeat/solobeat/internal/typo"
 )
 
 //go:embed zones.txt
@@ -229,7 +231,7 @@ func zoneHint(name string) string {
 			continue
 		}
 		known := strings.ToLower(zone)
-		d := editDistance(lower, known, distance)
+		d := typo.Distance(lower, known)
 		if city == cityOf(known) && len(city) > 2 && d > 1 {
 			d = 1 // the right city in a wrong region
 		}
@@ -247,28 +249,3 @@ func zoneHint(name string) string {
 }
 
 func cityOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
-
-// editDistance is the number of single-letter edits from a to b, or any number
-// from limit on if there are that many.
-func editDistance(a, b string, limit int) int {
-	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
-}

@@ -25,7 +25,7 @@ type rule struct {
 var (
 	roots = []string{"tasks", "lockguard", "idempotency"}
 	// leaves are shared plumbing that imports nothing of ours.
-	leaves = []string{"internal/failpoint", "internal/lease", "internal/redisconn", "internal/render"}
+	leaves = []string{"internal/failpoint", "internal/lease", "internal/redisconn", "internal/render", "internal/typo"}
 )
 
 // rules are the import direction: the contract imports nothing of ours, roots
@@ -45,6 +45,7 @@ var rules = []rule{
 	{"internal/lease/...", nil},
 	{"internal/redisconn/...", nil},
 	{"internal/render/...", nil},
+	{"internal/typo/...", nil},
 	{"internal/...", []string{"..."}},
 	{"internal/testkit/...", []string{"internal/testkit/..."}},
 	{"cmd/...", []string{"..."}},

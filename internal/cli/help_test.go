@@ -99,16 +99,3 @@ func TestHiddenCommandsAreHidden(t *testing.T) {
 		t.Errorf("exit %d:\n%s", code, out.String())
 	}
 }
-
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	names := []string{"worker", "scheduler", "enqueue", "list", "lock", "wait"}
-	for text, want := range map[string]string{
-		"wroker": "worker", "workr": "worker", "schedluer": "scheduler", "enque": "enqueue", "lits": "list", "lokc": "lock",
-		"x": "", "frobnicate": "", "": "", "waiting": "",
-	} {
-		if got := nearest(text, names); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", text, got, want)
-		}
-	}
-}
