@@ -220,7 +220,7 @@ func (s *Scheduler) settle(ctx context.Context, a asked, r ClaimResult) {
 	again := now
 	switch r.Outcome {
 	case Fired:
-		failpoint.Hit(failpoint.AfterClaim, name)
+		failpoint.Hit(failpoint.AfterClaim, name, "")
 		s.fired(a)
 		obs.lag(name, r.Now.Sub(tick.At))
 		e.mark = tick.At

@@ -35,17 +35,17 @@ func load() ([]*point, time.Duration) {
 	return ps, d
 }
 
-// Hit marks that a place was reached while running the named task: task is a
-// name or an id, or "" where there is none.
-func Hit(name, task string) {
+// Hit marks that a place was reached while running a task, told by its name
+// and its id, "" where there is none.
+func Hit(name, task, id string) {
 	for _, p := range points {
-		if p.name == name && (p.task == "" || p.task == task) {
-			p.hit()
+		if p.name == name && (p.task == "" || p.task == task || p.task == id) {
+			p.hit(task, id)
 		}
 	}
 }
 
-func (p *point) hit() {
+func (p *point) hit(task, id string) {
 	p.mu.Lock()
 	p.hits++
 	n := p.hits
@@ -57,16 +57,16 @@ func (p *point) hit() {
 	case verb == "stop" && n == 1:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case verb == "kill" && (arg == "" && n == 1 || arg == strconv.Itoa(n)):
-		die(p.name)
+		die(p.name, task, id)
 	case strings.HasPrefix(verb, "kill%"):
 		if c, err := strconv.Atoi(strings.TrimPrefix(verb, "kill%")); err == nil && c > 0 && rand.IntN(c) == 0 {
-			die(p.name)
+			die(p.name, task, id)
 		}
 	}
 }
 
-func die(name string) {
-	fmt.Fprintf(os.Stderr, "failpoint %s: kill -9 of pid %d\n", name, os.Getpid())
+func die(name, task, id string) {
+	fmt.Fprintf(os.Stderr, "failpoint %s: kill -9 of pid %d in %s[%s]\n", name, os.Getpid(), task, id)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }

@@ -297,7 +297,7 @@ func (l *loop) start(taken []*item) {
 	now := l.e.clock.now()
 	ready := make([]*item, 0, len(taken))
 	for _, it := range taken {
-		failpoint.Hit(failpoint.AfterTake, it.taskName())
+		failpoint.Hit(failpoint.AfterTake, it.taskName(), it.taskID())
 		c := l.e.admit(it, now)
 		switch {
 		case c != nil:

@@ -26,7 +26,7 @@ func (e *Engine) runOne(it *item, run tasks.Runner) *commit {
 	out := run(it.from.ctx, it.deliv)
 	took := time.Since(begin)
 	e.active.Add(-1)
-	failpoint.Hit(failpoint.BeforeAck, it.msg.Task)
+	failpoint.Hit(failpoint.BeforeAck, it.msg.Task, it.msg.ID)
 	c := e.outcome(it, out)
 	c.ran, c.runtime = true, took
 	return c

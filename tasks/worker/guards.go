@@ -192,7 +192,7 @@ func (r *run) inHand(ctx context.Context, next func() tasks.Outcome) tasks.Outco
 	if out.Kind != tasks.Parked {
 		r.free = append(r.free, line)
 	}
-	failpoint.Hit(failpoint.AfterRecord, r.d.Task.Name)
+	failpoint.Hit(failpoint.AfterRecord, r.d.Task.Name, r.d.Task.ID)
 	return out
 }
 

@@ -185,11 +185,11 @@ func (r *run) handled(ctx context.Context) (json.RawMessage, error) {
 	if f := r.w.cfg.Observer.Started; f != nil {
 		f(r.info)
 	}
-	failpoint.Hit(failpoint.InRun, t.Name)
+	failpoint.Hit(failpoint.InRun, t.Name, t.ID)
 	began := time.Now()
 	defer func() {
 		r.info.Took = time.Since(began)
-		failpoint.Hit(failpoint.AfterEffect, t.Name)
+		failpoint.Hit(failpoint.AfterEffect, t.Name, t.ID)
 	}()
 	result, err := r.call(ctx)
 	if err != nil {
