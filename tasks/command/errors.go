@@ -12,6 +12,13 @@ import (
 	"github.com/solobeat/solobeat/tasks/command/guardian"
 )
 
+// A program that could not be started for want of file descriptors, processes
+// or memory is tried again for ten minutes.
+const (
+	shortageWait  = time.Second
+	shortageTries = 600
+)
+
 // Error is a program that failed. It comes as the cause of a tasks.Exception
 // of type CommandError.
 type Error struct {
@@ -66,7 +73,22 @@ func notStarted(ctx context.Context, err error) error {
 		awaitLoss(ctx)
 		err = fmt.Errorf("the lock's validity was over: %w", err)
 	}
-	return (&Error{ExitCode: -1, Err: stopped(ctx, err)}).exception()
+	failed := (&Error{ExitCode: -1, Err: stopped(ctx, err)}).exception()
+	if ctx.Err() == nil && shortage(err) {
+		return tasks.Retry(failed, shortageWait, shortageTries)
+	}
+	return failed
+}
+
+// shortage tells what the machine lacks for now, such as file descriptors,
+// from what is wrong with the program.
+func shortage(err error) bool {
+	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM} {
+		if errors.Is(err, lack) {
+			return true
+		}
+	}
+	return false
 }
 
 // failure is the error of a run whose program has not succeeded.
