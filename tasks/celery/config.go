@@ -132,6 +132,9 @@ type Finished struct {
 	Reason string
 	// Ran is false if the message was dealt with without a run.
 	Ran bool
+	// Delivery is the message, nil if it could not be decoded. It is the
+	// engine's: read only.
+	Delivery *tasks.Delivery
 	// Runtime is the time from the start of the run to its outcome.
 	Runtime time.Duration
 }

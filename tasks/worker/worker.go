@@ -87,8 +87,8 @@ func (r *run) observed(ctx context.Context, next func() tasks.Outcome) tasks.Out
 func (r *run) logOutcome(ctx context.Context, out tasks.Outcome) {
 	level := slog.LevelInfo
 	switch {
-	case out.Kind == tasks.Succeeded && out.Note == nil && !r.info.Takeover && r.info.Schedule == "":
-		level = slog.LevelDebug
+	case out.Kind == tasks.Succeeded && r.plan != nil && r.plan.lock == nil && r.plan.record == nil && r.info.Schedule == "":
+		level = slog.LevelDebug // of the thousands a second that an app may send
 	case out.Kind == tasks.Failed:
 		level = slog.LevelError
 	}
