@@ -203,7 +203,7 @@ func (c *program) load() (*config.Config, error) {
 }
 
 func (c *program) warn(ps config.Problems) {
-	for _, p := range ps.Warnings() {
-		_, _ = fmt.Fprintln(c.Err, "solobeat: "+p.String())
+	for _, line := range ps.Warnings().Lines() {
+		_, _ = fmt.Fprintln(c.Err, "solobeat: "+line)
 	}
 }
