@@ -14,7 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/config"
+	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery"
 )
 
 // Exit codes of every command; `run` also passes its program's own.
@@ -85,6 +87,9 @@ func Main(ctx context.Context, args []string, s Streams, env Env, handlers *task
 		code = exitUsage
 	}
 	if msg := strings.TrimSpace(err.Error()); msg != "" {
+		if cure := redisconn.Cure(err); cure != "" && !errors.Is(err, celery.ErrProbe) { // which has its own
+			msg += " (" + cure + ")"
+		}
 		_, _ = fmt.Fprintln(s.Err, "solobeat: "+strings.ReplaceAll(msg, "\n", "\nsolobeat: "))
 	}
 	return code
