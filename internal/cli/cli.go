@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -93,6 +94,25 @@ func Main(ctx context.Context, args []string, s Streams, env Env, handlers *task
 		_, _ = fmt.Fprintln(s.Err, "solobeat: "+strings.ReplaceAll(msg, "\n", "\nsolobeat: "))
 	}
 	return code
+}
+
+// SignalError is the cause of a command's context that a signal has ended.
+type SignalError struct{ Signal os.Signal }
+
+// Error names the signal.
+func (e *SignalError) Error() string { return e.Signal.String() + " signal received" }
+
+// interrupted is the end of a command whose context a signal has ended before
+// it could do its work: exit code 128+n.
+func interrupted(ctx context.Context, when string) error {
+	code := 128 + int(syscall.SIGINT)
+	var e *SignalError
+	if errors.As(context.Cause(ctx), &e) {
+		if s, ok := e.Signal.(syscall.Signal); ok {
+			code = 128 + int(s)
+		}
+	}
+	return exitf(code, "interrupted %s", when)
 }
 
 // usageError marks errors about flags and arguments.

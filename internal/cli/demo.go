@@ -55,7 +55,7 @@ func (c *program) demo(ctx context.Context, o demo.Options) error {
 	case ctx.Err() == nil || errors.Is(err, demo.ErrNotSolo):
 		return err
 	case sum == nil:
-		return exitf(130, "interrupted before the summary")
+		return interrupted(ctx, "before the summary")
 	default:
 		return nil
 	}
