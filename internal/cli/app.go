@@ -33,7 +33,10 @@ type stores struct {
 	embedded bool
 
 	broker, results, locks *redis.Client
-	clients                map[string]*redis.Client // by URL
+	// registry is where the replicas are registered: the broker, also for
+	// commands that need the locks' store only.
+	registry *redis.Client
+	clients  map[string]*redis.Client // by URL
 }
 
 func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, error) {
@@ -54,6 +57,7 @@ func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, err
 	if s.broker, err = open(cfg.Redis.URL); err != nil {
 		return nil, err
 	}
+	s.registry = s.broker
 	if s.results, err = open(cfg.Redis.ResultsURL); err != nil {
 		return nil, err
 	}
