@@ -122,12 +122,12 @@ func (s *stores) nameNodes(ctx context.Context, views []lockView) {
 	if err != nil {
 		s.log.Debug("replicas", "error", err)
 	}
-	for i := range views {
-		for _, r := range replicas {
-			if r.Instance == views[i].Instance {
-				views[i].Node = r.Node
-			}
-		}
+	nodes := map[string]string{}
+	for _, r := range replicas {
+		nodes[r.Instance] = r.Node
+	}
+	for i, v := range views {
+		views[i].Node = nodes[v.Instance]
 	}
 }
 
