@@ -178,12 +178,13 @@ func TestErrorsInTheEnvironment(t *testing.T) {
 	t.Parallel()
 	file := "worker: {queues: [a]}\nredis: {url: redis://file}\n"
 	for name, c := range map[string]struct{ value, words string }{
-		"SOLOBEAT_WORKER_CONCURRENCY":     {"many", "want a whole number"},
+		"SOLOBEAT_WORKER_CONCURRENCY":     {"many", `want a whole number, got the text "many" (write a number from 1`},
 		"SOLOBEAT_WORKER_GRACE":           {"30", "write the unit"},
 		"SOLOBEAT_LOG_LEVEL":              {"warning", "known here"},
 		"SOLOBEAT_WORKER_QUEUES":          {"a,,b", "empty"},
 		"SOLOBEAT_NAMESPACE":              {"My App", "write my-app"},
 		"SOLOBEAT_REDIS_URL":              {"redis://:hunter2@host:x", "no port"},
+		"SOLOBEAT_REDIS_LOCKS_URL":        {"redis://host/-1", "out of range"},
 		"SOLOBEAT_REDIS_RESULTS_URL":      {"redis://other", "broker's server"},
 		"SOLOBEAT_REDIS_URL_FILE":         {"/no/such/file", "no such file"},
 		"SOLOBEAT_METRICS_LISTEN":         {"9464", "127.0.0.1:9464"},
@@ -287,13 +288,14 @@ func TestNoSecretInMessages(t *testing.T) {
 		"redis://:hun@ter2hunter2@host:x", "redis://:a/hunter2@host", "redis://:a#hunter2@host", "redis://:a?hunter2@host:1", "redis://:a hunter2@host", "redis://:%zzhunter2@host",
 		"redis://:a'hunter2@host", "http://:hunter2@host", "redis://host?password=hunter2", "redis://host/0?password=hunter2&x=1", "redis://host/hunter2:x@y", "rediss://:hunter2@host/x",
 		"://:hunter2@host", "redis://:hunter2@[::1", "REDIS://:hunter2@host:x", "redis://:hunter2@host/0?read_timeout=x",
+		"redis://host/0?dial_timeout=hunter2", "user:hunter2@host:6379", "user:hunter2@host", "hunter2@host:6379", ":hunter2@host:6379/0",
 	}
 	for _, u := range urls {
 		q := fmt.Sprintf("%q", u)
 		texts := map[string]string{
 			"url": "redis: {url: " + q + ", results_url: " + q + ", locks_url: " + q + "}\n", "block": "redis: " + q + "\n", "key": "redis: {" + q + ": 1}\n", "top": q + "\n",
 			"level": "log: {level: " + q + "}\n", "queue": "worker: {queues: [" + q + ", " + q + "], grace: " + q + ", concurrency: " + q + ", name: " + q + "}\n",
-			"namespace": "namespace: " + q + "\n", "listen": "metrics: {listen: " + q + "}\n", "file": "redis: {url_file: " + q + "}\n", "twice": "redis:\n  url: " + q + "\n  url: " + q + "\n",
+			"namespace": "namespace: " + q + "\n", "listen": "metrics: {listen: " + q + "}\n", "file": "redis: {url_file: " + q + "}\n", "schedule": "schedule: {file: " + q + "}\n", "dir": "tasks: {a: {command: [x], dir: " + q + ", env: {" + q + ": a}}}\n", "twice": "redis:\n  url: " + q + "\n  url: " + q + "\n",
 			"unquoted": "redis:\n  url: *" + u + "\n", "broken": "redis:\n  url: \"" + u + "\n", "task": "tasks: {" + q + ": {command: " + q + "}}\n", "lock": "tasks: {a: {lock: {key: " + q + ", backend: " + q + "}}}\n",
 		}
 		for place, text := range texts {
@@ -469,5 +471,25 @@ func TestProblems(t *testing.T) {
 	}
 	if err := ps.Warnings().err(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A mistake that is made everywhere does not fill the screen; errors are shown
+// before warnings.
+func TestManyProblems(t *testing.T) {
+	t.Parallel()
+	var ps Problems
+	for i := range 120 {
+		ps = append(ps, Problem{File: "f", Line: i + 1, Col: 1, Message: "m", Warning: i < 60})
+	}
+	lines := ps.Lines()
+	if len(lines) != 51 || lines[0] != "f:61:1: m" || lines[50] != "and 70 more" {
+		t.Errorf("%d lines: %s … %s", len(lines), lines[0], lines[len(lines)-1])
+	}
+	if text := ps.Error(); strings.Count(text, "\n") != 50 || !strings.HasSuffix(text, "\nand 10 more") {
+		t.Errorf("error: %s", text)
+	}
+	if got := ps[:50].Lines(); len(got) != 50 || got[0] != "f:1:1: warning: m" {
+		t.Errorf("50 problems: %d lines, %s first", len(got), got[0])
 	}
 }

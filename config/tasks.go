@@ -148,6 +148,7 @@ func (r *taskReader) command(e entry) {
 	for i, n := range node.Content {
 		if r.d.bad[n] {
 			r.told[fmt.Sprintf("command[%d]", i)] = true
+			r.told["command"] = r.told["command"] || i == 0 // its program cannot be judged
 		}
 		r.own[fmt.Sprintf("command[%d]", i)] = n
 	}

@@ -100,6 +100,14 @@ func (e *Exception) Unwrap() error { return e.Cause }
 // ErrorCode returns the type: what a record keeps of a failure.
 func (e *Exception) ErrorCode() string { return e.Type }
 
+// BadArguments returns the error of arguments that do not fit: permanent, an
+// [ErrBadArguments], and to a Python client the TypeError that a stock worker
+// gives.
+func BadArguments(cause error) error {
+	err := fmt.Errorf("%w: %w", ErrBadArguments, cause)
+	return Permanent(&Exception{Type: "TypeError", Module: "builtins", Args: []any{err.Error()}, Cause: err})
+}
+
 // PanicError is a panic of a handler, recovered: the run failed, the process
 // lives.
 type PanicError struct {

@@ -33,7 +33,10 @@ type stores struct {
 	embedded bool
 
 	broker, results, locks *redis.Client
-	clients                map[string]*redis.Client // by URL
+	// registry is where the replicas are registered: the broker, also for
+	// commands that need the locks' store only.
+	registry *redis.Client
+	clients  map[string]*redis.Client // by URL
 }
 
 func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, error) {
@@ -54,6 +57,7 @@ func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, err
 	if s.broker, err = open(cfg.Redis.URL); err != nil {
 		return nil, err
 	}
+	s.registry = s.broker
 	if s.results, err = open(cfg.Redis.ResultsURL); err != nil {
 		return nil, err
 	}
@@ -90,13 +94,17 @@ func (s *stores) reach(ctx context.Context, wait time.Duration) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case permanent(err):
-			return exitf(exitConfig, "redis %s: %w", redisconn.MaskURL(s.cfg.Redis.URL), err)
+			return exit(exitConfig, redisconn.ReachError(s.cfg.Redis.URL, "redis.url", err))
 		case time.Now().After(deadline):
-			return exitf(exitFailed, "redis %s does not answer: %w (is it running, and is redis.url right?)", redisconn.MaskURL(s.cfg.Redis.URL), err)
+			return exit(exitFailed, redisconn.ReachError(s.cfg.Redis.URL, "redis.url", err))
 		}
 		if !told {
 			told = true
-			s.log.Warn("redis does not answer yet", "url", redisconn.MaskURL(s.cfg.Redis.URL), "error", err)
+			msg := "redis does not answer yet"
+			if redisconn.Answered(err) { // it is loading, or failing over
+				msg = "redis is not ready yet"
+			}
+			s.log.Warn(msg, "url", redisconn.MaskURL(s.cfg.Redis.URL), "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -105,9 +113,9 @@ func (s *stores) reach(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// permanent tells wrong credentials from a server that is away.
+// permanent tells a wrong URL from a server that is away.
 func permanent(err error) bool {
-	for _, p := range []string{"WRONGPASS", "NOAUTH", "NOPERM"} {
+	for _, p := range []string{"WRONGPASS", "NOAUTH", "NOPERM", "DB index"} {
 		if redis.HasErrorPrefix(err, p) {
 			return true
 		}

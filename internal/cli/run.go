@@ -128,6 +128,9 @@ type guardedRun struct {
 
 func (r *guardedRun) run(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
+		if ctx.Err() != nil {
+			return interrupted(ctx, "while waiting")
+		}
 		return err
 	}
 	defer func() {
@@ -266,7 +269,7 @@ func (r *guardedRun) refused(ctx context.Context, err error) error {
 	case errors.As(err, &ee):
 		return err
 	case ctx.Err() != nil:
-		return exitf(130, "interrupted while waiting")
+		return interrupted(ctx, "while waiting")
 	case errors.As(err, &done):
 		return r.completed(done)
 	case errors.As(err, &busy):

@@ -127,12 +127,20 @@ func (c *Client) bind(ctx context.Context, queue string) error {
 func bindQueue(ctx context.Context, rdb *redis.Client, prefix, queue string) error {
 	set, permanent := wire.BindingKeys(queue)
 	member := wire.BindingMember(queue, "", queue)
-	_, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.SAdd(ctx, prefix+set, member)
 		p.SAdd(ctx, prefix+permanent, member)
 		return nil
 	})
-	return err
+	for _, c := range cmds { // EXECABORT does not say why: the command does
+		if redis.HasErrorPrefix(err, "EXECABORT") && c.Err() != nil {
+			err = c.Err()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("celery: binding of queue %s: %w", queue, err)
+	}
+	return nil
 }
 
 // Result reads the result of a task; false if there is none yet.

@@ -145,7 +145,7 @@ func (r *run) planned(next func() tasks.Outcome) tasks.Outcome {
 		if errors.Is(err, tasks.ErrGuardVersion) {
 			return unknownGuard(err)
 		}
-		return deadLetter(err, "BadGuard")
+		return deadLetter(&tasks.Exception{Type: "BadGuard", Args: []any{err.Error()}, Cause: err}, "BadGuard")
 	}
 	if _, ok := r.w.cfg.Registry.Lookup(r.d.Task.Name); !ok {
 		return deadLetter(&tasks.Exception{
