@@ -196,7 +196,7 @@ func (r *replica) metricsConfig() metrics.Config {
 	}
 	for _, t := range r.cfg.Tasks {
 		if l := t.Config.Lock; l != nil {
-			mc.Locks = append(mc.Locks, metrics.Lock{Name: l.Name, TTL: l.TTL})
+			mc.Locks = append(mc.Locks, metrics.Lock{Name: l.Key, TTL: l.TTL})
 		}
 	}
 	return mc

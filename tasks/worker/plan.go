@@ -84,13 +84,13 @@ func (w *Worker) planLock(p *plan, t *tasks.Task, g *tasks.LockGuard, own TaskCo
 	var backend string
 	switch {
 	case own.Lock != nil:
-		key, err := renderKey(own.Lock.Key, t, own.Params)
+		key, err := renderKey(w.keys[t.Name].lock, t, own.Params)
 		if err != nil {
 			return fmt.Errorf("lock key: %w", err)
 		}
 		l := own.Lock
 		backend = l.Backend
-		p.lock = &lockPlan{key: key, name: l.Name, ttl: l.TTL, renew: l.Renew, expect: l.Expect, maxHold: l.MaxHold, onBusy: l.OnBusy, fenceBase: l.FenceBase}
+		p.lock = &lockPlan{key: key, name: l.Key, ttl: l.TTL, renew: l.Renew, expect: l.Expect, maxHold: l.MaxHold, onBusy: l.OnBusy, fenceBase: l.FenceBase}
 		if p.lock.onBusy == "" {
 			p.lock.onBusy = tasks.OnBusyRetry
 		}
@@ -159,7 +159,7 @@ func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own Ta
 	switch {
 	case own.Record != nil:
 		store, r.retention = own.Record.Store, own.Record.Retention
-		if err := r.fromConfig(t, own); err != nil {
+		if err := r.fromConfig(t, own, w.keys[t.Name].record); err != nil {
 			return err
 		}
 	case g != nil:
@@ -183,10 +183,10 @@ func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own Ta
 	return nil
 }
 
-func (r *recordPlan) fromConfig(t *tasks.Task, own TaskConfig) error {
+func (r *recordPlan) fromConfig(t *tasks.Task, own TaskConfig, key *render.Template) error {
 	r.key = idempotency.TaskKey(t.Name, t.ID)
-	if own.Record.Key != nil {
-		text, err := renderKey(own.Record.Key, t, own.Params)
+	if key != nil {
+		text, err := renderKey(key, t, own.Params)
 		if err != nil {
 			return fmt.Errorf("record key: %w", err)
 		}

@@ -17,21 +17,24 @@ import (
 // Worker runs deliveries through the chain. It is safe for concurrent use.
 type Worker struct {
 	cfg   Config
+	keys  map[string]keys // by task name
 	log   *slog.Logger
 	waker tasks.Waker
 	aside asideMemory
 }
 
-// New checks the configuration and returns a worker.
+// New checks the configuration and returns a worker; [ErrConfig] for all that
+// is wrong with it, joined.
 func New(cfg Config) (*Worker, error) {
-	if err := cfg.check(); err != nil {
+	keys, err := cfg.compile()
+	if err != nil {
 		return nil, err
 	}
 	cfg.PoisonAfter = max(cfg.PoisonAfter, 3)
 	if cfg.Namespace == "" {
 		cfg.Namespace = "default"
 	}
-	w := &Worker{cfg: cfg, log: cfg.Logger}
+	w := &Worker{cfg: cfg, keys: keys, log: cfg.Logger}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
