@@ -33,16 +33,13 @@ type Options struct {
 	// Namespace keeps deployments on one server apart; "" means "default".
 	// Letters, digits and ._- only, at most 64.
 	Namespace string
-	// Prefix stands before every key, verbatim (redis.global_keyprefix).
-	Prefix string
+	// KeyPrefix stands before every key, verbatim (redis.global_keyprefix).
+	KeyPrefix string
 	// AssumeNoEviction silences the warning where the server does not tell its
 	// maxmemory-policy. It does not allow an evicting one.
 	AssumeNoEviction bool
 	// Logger takes warnings; nil discards.
 	Logger *slog.Logger
-	// PlainScripts sends scripts without flags even where the server takes
-	// them.
-	PlainScripts bool
 }
 
 // Store keeps records in Redis. It implements [idempotency.Store].
@@ -69,10 +66,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{client: client, run: redisconn.NewRunner(client), opt: o}
-	if o.PlainScripts {
-		s.run = redisconn.NewPlainRunner(client)
-	}
-	s.prefix = o.Prefix + "solobeat:" + o.Namespace + ":record:"
+	s.prefix = o.KeyPrefix + "solobeat:" + o.Namespace + ":record:"
 	return s, nil
 }
 

@@ -142,7 +142,7 @@ func (s *stores) lockGuard(ctx context.Context, obs lockguard.Observer) (*lockgu
 
 func (s *stores) recordStore() (*idemredis.Store, error) {
 	return idemredis.New(s.locks, idemredis.Options{
-		Namespace: s.cfg.Namespace, Prefix: s.cfg.Redis.GlobalKeyPrefix, AssumeNoEviction: s.embedded, Logger: s.log,
+		Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, AssumeNoEviction: s.embedded, Logger: s.log,
 	})
 }
 
@@ -161,7 +161,7 @@ func (s *stores) recordGuard(ctx context.Context, obs idempotency.Observer) (*id
 }
 
 func (s *stores) state() *schedredis.State {
-	return schedredis.New(s.broker, schedredis.Options{Namespace: s.cfg.Namespace, GlobalKeyPrefix: s.cfg.Redis.GlobalKeyPrefix})
+	return schedredis.New(s.broker, schedredis.Options{Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix})
 }
 
 func (s *stores) client() *celery.Client {
