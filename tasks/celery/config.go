@@ -97,10 +97,8 @@ type Observer struct {
 	// Finished: a message was dealt with, by a run or without one, and Redis
 	// has confirmed it.
 	Finished func(Finished)
-	// DeadLettered: a message went to the queue's dead letters. reason is one
-	// word: NotRegistered, ContentDisallowed, Malformed, Unsupported,
-	// NotEnvelope, WorkerLostError, or what the outcome said.
-	DeadLettered func(queue, reason string)
+	// DeadLettered: a message went to the queue's dead letters.
+	DeadLettered func(queue string, reason tasks.Reason)
 	// TakenOver: n messages of a dead replica were put back by this one.
 	TakenOver func(n int)
 	// Buried: peers took this replica for dead.
@@ -129,7 +127,7 @@ type Finished struct {
 	// Outcome is what became of it.
 	Outcome tasks.Kind
 	// Reason is the outcome's, "" for none.
-	Reason string
+	Reason tasks.Reason
 	// Ran is false if the message was dealt with without a run.
 	Ran bool
 	// Runtime is the time from the start of the run to its outcome.

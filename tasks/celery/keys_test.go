@@ -123,7 +123,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 		return nil
 	})
 	newest, err := r.admin().DeadLetters(ctx, 1)
-	if err != nil || len(newest) != 1 || newest[0].Reason != reasonNotEnvelope {
+	if err != nil || len(newest) != 1 || newest[0].Reason != tasks.ReasonNotEnvelope {
 		t.Errorf("%+v %v", newest, err)
 	}
 }

@@ -67,7 +67,7 @@ func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
 	}
 	raw, err := parkedRaw(it, out, note, first, won && !waits)
 	if err != nil {
-		return e.deadLetter(it, reasonMalformed, err.Error(), wire.ExceptionOf(err))
+		return e.deadLetter(it, tasks.ReasonMalformed, err.Error(), wire.ExceptionOf(err))
 	}
 	delay := parkDelay(p, note.N, waits)
 	o := e.parkOp(it, raw, now.Add(delay))
@@ -139,7 +139,7 @@ func (e *Engine) retried(it *item, out tasks.Outcome) *commit {
 	}
 	raw, err := wire.Retry(it.raw, it.msg.Retries+1, eta, headers)
 	if err != nil {
-		return e.deadLetter(it, reasonMalformed, err.Error(), wire.ExceptionOf(err))
+		return e.deadLetter(it, tasks.ReasonMalformed, err.Error(), wire.ExceptionOf(err))
 	}
 	c := &commit{it: it, out: out}
 	r := &wire.Result{State: wire.StateRetry, Traceback: out.Traceback}

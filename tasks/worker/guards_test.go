@@ -291,7 +291,7 @@ func TestBadGuardsEndTheTask(t *testing.T) {
 	huge.FenceBase = 1 << 60
 	for name, tc := range map[string]struct {
 		guard  *tasks.Guard
-		reason string
+		reason tasks.Reason
 		dead   bool
 	}{
 		"foreign key":          {jobGuard(lockOf("a list", tasks.OnBusySkip), ""), "LockConfig", true},

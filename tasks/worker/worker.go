@@ -105,7 +105,7 @@ func (r *run) logOutcome(ctx context.Context, out tasks.Outcome) {
 		}
 	}
 	add("schedule", r.info.Schedule)
-	add("reason", out.Reason)
+	add("reason", string(out.Reason))
 	if out.Err != nil {
 		add("error", out.Err.Error())
 	}
@@ -148,12 +148,12 @@ func (r *run) planned(next func() tasks.Outcome) tasks.Outcome {
 		if errors.Is(err, tasks.ErrGuardVersion) {
 			return unknownGuard(err)
 		}
-		return deadLetter(err, "BadGuard")
+		return deadLetter(err, tasks.ReasonBadGuard)
 	}
 	if _, ok := r.w.cfg.Registry.Lookup(r.d.Task.Name); !ok {
 		return deadLetter(&tasks.Exception{
-			Type: "NotRegistered", Module: "celery.exceptions", Args: []any{r.d.Task.Name}, Cause: tasks.ErrUnknownTask,
-		}, "NotRegistered")
+			Type: string(tasks.ReasonNotRegistered), Module: "celery.exceptions", Args: []any{r.d.Task.Name}, Cause: tasks.ErrUnknownTask,
+		}, tasks.ReasonNotRegistered)
 	}
 	p, err := r.w.plan(r.d)
 	switch {
