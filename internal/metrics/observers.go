@@ -198,7 +198,7 @@ const (
 	depthTimeout = 2 * time.Second
 )
 
-var depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities; unacked and scheduled of all queues together are queue _all.", []string{"queue", "state"}, nil)
+var depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities; unacked and parked of all queues together are queue _all.", []string{"queue", "state"}, nil)
 
 // depthCollector reads the depths at a scrape, at most every depthCache.
 type depthCollector struct {
