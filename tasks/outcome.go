@@ -112,6 +112,9 @@ const (
 	ParkGuard ParkReason = "guard"
 )
 
+// MaxWait is the longest wait for a lock or a record, from the first park on.
+const MaxWait = 24 * time.Hour
+
 // Park says how long, and for what, a message waits in the broker.
 type Park struct {
 	Reason ParkReason
@@ -124,7 +127,7 @@ type Park struct {
 	Left time.Duration
 	// Deadline is the latest end of the wait by the store's clock, be it for
 	// the message's expiry or for the instant by which it must begin; zero
-	// means 24 h after the first park, which bounds it in any case.
+	// means [MaxWait] after the first park, which bounds it in any case.
 	Deadline time.Time
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/solobeat/solobeat/idempotency"
 	"github.com/solobeat/solobeat/internal/redisconn"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 // Options are a store's settings.
@@ -57,7 +58,7 @@ var namespaceRE = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 // New returns a store on client, which stays the caller's. It does not connect.
 func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if o.Namespace == "" {
-		o.Namespace = "default"
+		o.Namespace = tasks.DefaultNamespace
 	}
 	if !namespaceRE.MatchString(o.Namespace) {
 		return nil, fmt.Errorf("idemredis: namespace %q: letters, digits and ._- only, at most 64", o.Namespace)

@@ -228,7 +228,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 		entries[t.Name] = t.Config
 	}
 	r.chain, err = worker.New(worker.Config{
-		Registry: r.registry, Tasks: entries, Namespace: r.cfg.Namespace, PoisonAfter: r.cfg.Worker.PoisonAfter,
+		Registry: r.registry, Tasks: entries, PoisonAfter: r.cfg.Worker.PoisonAfter,
 		Locks:   map[string]*lockguard.Guard{worker.DefaultBackend: r.locks},
 		Records: map[string]*idempotency.Guard{worker.DefaultBackend: r.records},
 		Logger:  r.log, Observer: r.workerObserver(),

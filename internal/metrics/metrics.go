@@ -133,7 +133,7 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 			}
 			ttl := j.Lock.TTL
 			if ttl == 0 {
-				ttl = scheduler.DefaultLockTTL
+				ttl = lockguard.DefaultTTL
 			}
 			m.zeroLock(Lock{Schedule: label, Name: name, TTL: ttl})
 		}

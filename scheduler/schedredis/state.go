@@ -14,6 +14,7 @@ import (
 
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 //go:embed claim.lua
@@ -53,7 +54,7 @@ var (
 func New(client redis.UniversalClient, o Options) *State {
 	ns := o.Namespace
 	if ns == "" {
-		ns = "default"
+		ns = tasks.DefaultNamespace
 	}
 	s := &State{
 		client: client, claim: redisconn.NewScript(claimSource), registry: redisconn.NewScript(registrySource),

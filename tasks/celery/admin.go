@@ -36,7 +36,7 @@ type Admin struct {
 // NewAdmin returns an Admin. It does not connect.
 func NewAdmin(cfg AdminConfig) *Admin {
 	if cfg.Namespace == "" {
-		cfg.Namespace = DefaultNamespace
+		cfg.Namespace = tasks.DefaultNamespace
 	}
 	if len(cfg.Queues) == 0 {
 		cfg.Queues = []string{DefaultQueue}

@@ -24,8 +24,6 @@ const EngineName = "celery"
 const (
 	// DefaultQueue is the queue of Celery's own default.
 	DefaultQueue = "celery"
-	// DefaultNamespace is the namespace where none is set.
-	DefaultNamespace = "default"
 	// DefaultResultExpires is how long results are kept, as in Celery.
 	DefaultResultExpires = 24 * time.Hour
 	// DefaultGrace is how long running tasks may go on after a stop.
@@ -136,7 +134,7 @@ type Finished struct {
 
 func (c *Config) defaults() {
 	if c.Namespace == "" {
-		c.Namespace = DefaultNamespace
+		c.Namespace = tasks.DefaultNamespace
 	}
 	if len(c.Queues) == 0 {
 		c.Queues = []string{DefaultQueue}

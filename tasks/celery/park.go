@@ -16,7 +16,6 @@ const (
 	parkMost   = 30 * time.Second // bound of the doubling
 	parkGuard  = 10 * time.Second // a guard that only a newer replica knows
 	suspectGap = time.Second      // a suspect while another one runs
-	waitMost   = 24 * time.Hour   // longest wait for a lock or record
 	parkJitter = 0.2
 )
 
@@ -96,7 +95,7 @@ func parkDelay(p tasks.Park, n int, waits bool) time.Duration {
 // waitLimit is the end of a wait for a lock or a record: 24 h after the first
 // park, or the chain's own if that is sooner.
 func waitLimit(p tasks.Park, first time.Time) time.Time {
-	limit := first.Add(waitMost)
+	limit := first.Add(tasks.MaxWait)
 	if !p.Deadline.IsZero() && p.Deadline.Before(limit) {
 		return p.Deadline
 	}

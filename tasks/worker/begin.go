@@ -56,7 +56,7 @@ func (r *run) parkLimit() time.Time {
 	if r.d.FirstPark.IsZero() {
 		return time.Time{}
 	}
-	return r.d.FirstPark.Add(maxParked)
+	return r.d.FirstPark.Add(tasks.MaxWait)
 }
 
 // hasBegun looks at the record, where there is one, for this task's id. It

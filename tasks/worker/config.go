@@ -44,14 +44,16 @@ type LockConfig struct {
 	Key string
 	// Backend names the store, "" means [DefaultBackend].
 	Backend string
-	// TTL is the time to live, at least 1 s; 0 means 30 s.
+	// TTL is the time to live, at least 1 s; 0 means [lockguard.DefaultTTL].
 	TTL time.Duration
 	// Renew is the watchdog's period; 0 means a third of the TTL.
 	Renew time.Duration
 	// Expect is the run time above which a run has outlived its lock; 0
-	// means 5 m or the task's timeout.
+	// means the TTL if one is set, else the task's timeout, else
+	// [lockguard.DefaultExpect].
 	Expect time.Duration
-	// MaxHold bounds renewal; 0 means timeout + 1 m, or 24 h without one.
+	// MaxHold bounds renewal; 0 means timeout + 1 m, or
+	// [lockguard.DefaultMaxHold] without one.
 	MaxHold time.Duration
 	// OnBusy says what happens while another holds the lock; "" means retry.
 	OnBusy tasks.OnBusy
@@ -67,7 +69,8 @@ type RecordConfig struct {
 	Key string
 	// Store names the store, "" means [DefaultBackend].
 	Store string
-	// Retention is how long a completed record is kept; 0 means 7 days.
+	// Retention is how long a completed record is kept; 0 means
+	// [idempotency.DefaultRetention].
 	Retention time.Duration
 	// Fingerprint names the parameters that must be the same for one key.
 	Fingerprint []string
@@ -87,8 +90,6 @@ type Config struct {
 	Records map[string]*idempotency.Guard
 	// Tasks is the configuration by task name.
 	Tasks map[string]TaskConfig
-	// Namespace keeps deployments apart; "" means "default".
-	Namespace string
 	// PoisonAfter bounds the losses of lock or record of one message before
 	// it fails; below 3 it is 3.
 	PoisonAfter int

@@ -11,15 +11,6 @@ import (
 	"github.com/solobeat/solobeat/tasks"
 )
 
-// The limits that hold where neither file nor message says anything.
-const (
-	defaultTTL       = 30 * time.Second
-	defaultExpect    = 5 * time.Minute
-	defaultMaxHold   = 24 * time.Hour
-	defaultRetention = 7 * 24 * time.Hour
-	maxParked        = 24 * time.Hour
-)
-
 // errNotConfigured: the guard names a store that this worker does not have.
 // Another replica may, so the message waits for it like one whose guard is of
 // a later version.
@@ -118,7 +109,7 @@ func (l *lockPlan) defaults(timeout time.Duration) {
 	}
 	ownTTL := l.ttl > 0
 	if !ownTTL {
-		l.ttl = defaultTTL
+		l.ttl = lockguard.DefaultTTL
 	}
 	if l.renew <= 0 {
 		l.renew = l.ttl / 3
@@ -130,7 +121,7 @@ func (l *lockPlan) defaults(timeout time.Duration) {
 		case timeout > 0:
 			l.expect = timeout
 		default:
-			l.expect = defaultExpect
+			l.expect = lockguard.DefaultExpect
 		}
 	}
 	if l.maxHold <= 0 {
@@ -150,12 +141,12 @@ func maxHold(timeout time.Duration) time.Duration {
 	if timeout > 0 {
 		return timeout + time.Minute
 	}
-	return defaultMaxHold
+	return lockguard.DefaultMaxHold
 }
 
 func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own TaskConfig) error {
 	var store string
-	r := &recordPlan{lease: defaultTTL, maxHold: maxHold(p.timeout)}
+	r := &recordPlan{lease: idempotency.DefaultLease, maxHold: maxHold(p.timeout)}
 	switch {
 	case own.Record != nil:
 		store, r.retention = own.Record.Store, own.Record.Retention
@@ -169,7 +160,7 @@ func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own Ta
 		return nil
 	}
 	if r.retention <= 0 {
-		r.retention = defaultRetention
+		r.retention = idempotency.DefaultRetention
 	}
 	if p.lock != nil {
 		r.lease, r.renew, r.maxHold = p.lock.ttl, p.lock.renew, p.lock.maxHold

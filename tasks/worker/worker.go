@@ -31,9 +31,6 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	cfg.PoisonAfter = max(cfg.PoisonAfter, 3)
-	if cfg.Namespace == "" {
-		cfg.Namespace = "default"
-	}
 	w := &Worker{cfg: cfg, keys: keys, log: cfg.Logger}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
