@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -78,25 +79,63 @@ func (s *stores) close() {
 	}
 }
 
-// reach waits until the broker answers, up to wait; it says so once.
-func (s *stores) reach(ctx context.Context, wait time.Duration) error {
+// server is a Redis server of ours and the key that names it.
+type server struct {
+	client   *redis.Client
+	key, url string
+}
+
+// all are the servers of the roles, the broker first; one that has several
+// roles is named by the first.
+func (s *stores) all() []server {
+	r := s.cfg.Redis
+	var all []server
+	for _, one := range []server{{s.broker, "redis.url", r.URL}, {s.results, "redis.results_url", r.ResultsURL}, s.lockServer()} {
+		if !slices.ContainsFunc(all, func(other server) bool { return other.client == one.client }) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// lockServer holds the locks and the records.
+func (s *stores) lockServer() server {
+	key := "redis.locks_url"
+	if s.locks == s.broker {
+		key = "redis.url"
+	}
+	return server{s.locks, key, s.cfg.Redis.LocksURL}
+}
+
+// reach waits until each of the servers answers, up to wait for all of them;
+// of each that does not answer yet it says so once.
+func (s *stores) reach(ctx context.Context, wait time.Duration, servers ...server) error {
 	deadline := time.Now().Add(wait)
+	for _, one := range servers {
+		if err := s.reachOne(ctx, deadline, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stores) reachOne(ctx context.Context, deadline time.Time, one server) error {
 	told := false
 	for {
-		err := s.broker.Ping(ctx).Err()
+		err := one.client.Ping(ctx).Err()
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case permanent(err):
-			return exitf(exitConfig, "redis %s: %w", redisconn.MaskURL(s.cfg.Redis.URL), err)
+			return exitf(exitConfig, "redis %s (%s): %w", redisconn.MaskURL(one.url), one.key, err)
 		case time.Now().After(deadline):
-			return exitf(exitFailed, "redis %s does not answer: %w (is it running, and is redis.url right?)", redisconn.MaskURL(s.cfg.Redis.URL), err)
+			return exitf(exitFailed, "redis %s does not answer: %w (is it running, and is %s right?)", redisconn.MaskURL(one.url), err, one.key)
 		}
 		if !told {
 			told = true
-			s.log.Warn("redis does not answer yet", "url", redisconn.MaskURL(s.cfg.Redis.URL), "error", err)
+			s.log.Warn("redis does not answer yet", "url", redisconn.MaskURL(one.url), "key", one.key, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -105,9 +144,10 @@ func (s *stores) reach(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// permanent tells wrong credentials from a server that is away.
+// permanent tells wrong credentials, or a database that there is not, from a
+// server that is away.
 func permanent(err error) bool {
-	for _, p := range []string{"WRONGPASS", "NOAUTH", "NOPERM"} {
+	for _, p := range []string{"WRONGPASS", "NOAUTH", "NOPERM", "DB index"} {
 		if redis.HasErrorPrefix(err, p) {
 			return true
 		}

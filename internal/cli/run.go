@@ -109,7 +109,6 @@ func (c *program) run(ctx context.Context, o runOptions) error {
 		return err
 	}
 	defer s.close()
-	s.broker = s.locks // nothing but the lock's store is needed
 	r := &guardedRun{c: c, o: o, log: log, stores: s, until: time.Now().Add(o.wait)}
 	return r.run(ctx)
 }
@@ -154,9 +153,9 @@ func (r *guardedRun) run(ctx context.Context) error {
 	}
 }
 
-// open reaches the store, for at most --wait.
+// open reaches the locks' store, for at most --wait. Nothing else is needed.
 func (r *guardedRun) open(ctx context.Context) error {
-	if err := r.stores.reach(ctx, r.o.wait); err != nil {
+	if err := r.stores.reach(ctx, r.o.wait, r.stores.lockServer()); err != nil {
 		return err
 	}
 	var err error

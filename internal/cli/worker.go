@@ -135,7 +135,7 @@ func (r *replica) run(ctx context.Context) error {
 		return exit(exitConfig, err)
 	}
 	r.metrics = metrics.New(r.metricsConfig())
-	if err := r.stores.reach(ctx, startWait); err != nil {
+	if err := r.stores.reach(ctx, startWait, r.servers()...); err != nil {
 		return stopped(ctx, err)
 	}
 	defer r.closeHistory()
@@ -151,6 +151,16 @@ func (r *replica) run(ctx context.Context) error {
 		r.o.ready(a.addr)
 	}
 	return r.serve(ctx)
+}
+
+// servers are those that this process needs: a scheduler takes no locks and
+// reads no results.
+func (r *replica) servers() []server {
+	all := r.stores.all()
+	if !r.o.worker {
+		return all[:1]
+	}
+	return all
 }
 
 // stopped turns an error of a start that was interrupted into an orderly end.
