@@ -206,9 +206,22 @@ func (s *stores) state() *schedredis.State {
 
 func (s *stores) client() *celery.Client {
 	return celery.NewClient(celery.ClientConfig{
-		Broker: s.broker, Results: s.results, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix,
+		Broker: s.broker, Results: s.results, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix,
 		Queue: s.cfg.Worker.Queues[0],
 	})
+}
+
+// wakeTimeout: what is parked has a timer too, so a broker that is away keeps
+// nobody waiting.
+const wakeTimeout = time.Second
+
+// wake brings forward what is parked for a lock that was just released.
+func (s *stores) wake(ctx context.Context, lock string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
+	defer cancel()
+	if err := s.client().Wake(ctx, lock); err != nil {
+		s.log.Debug("what is parked for the lock waits for its timer", "lock", lock, "error", err)
+	}
 }
 
 // schedule reads the schedule file of the configuration.

@@ -146,7 +146,7 @@ func (r *guardedRun) run(ctx context.Context) error {
 		if err == nil {
 			return r.program(ctx, h, hold)
 		}
-		_, _ = h.Release(ctx)
+		r.release(ctx, h)
 		if !r.again(ctx, err) {
 			return r.refused(ctx, err)
 		}
@@ -365,10 +365,10 @@ func (r *guardedRun) watch(ctx context.Context, h *lockguard.Handle, p *guardian
 func (r *guardedRun) ended(ctx context.Context, h *lockguard.Handle, hold *idempotency.Hold, st guardian.Status, lost, waitErr error) error {
 	if st.Success() {
 		if err := r.complete(ctx, hold); err != nil {
-			_, _ = h.Release(ctx)
+			r.release(ctx, h)
 			return exitf(exitSoftware, "the program ended well, but its record was taken over meanwhile: %w", err)
 		}
-		_, _ = h.Release(ctx)
+		r.release(ctx, h)
 		return nil
 	}
 	if lost != nil && st.Reason != guardian.Ended && st.Reason != guardian.Terminated || st.Reason == guardian.DeadlinePassed {
@@ -404,10 +404,17 @@ func (r *guardedRun) complete(ctx context.Context, hold *idempotency.Hold) error
 	return err
 }
 
+// release gives the lock back, and does for tasks that wait for it what a
+// worker does.
+func (r *guardedRun) release(ctx context.Context, h *lockguard.Handle) {
+	_, _ = h.Release(ctx) // counted and logged by the guard
+	r.stores.wake(ctx, r.o.lock)
+}
+
 // end gives record and lock back.
 func (r *guardedRun) end(ctx context.Context, h *lockguard.Handle, hold *idempotency.Hold, cause error) {
 	if hold != nil {
 		_ = hold.Release(ctx, cause, 0) // stale or out of reach: the lease ends it
 	}
-	_, _ = h.Release(ctx)
+	r.release(ctx, h)
 }
