@@ -10,7 +10,7 @@ import (
 )
 
 // A worker with a handler in Go: `./reports worker -c solobeat.yaml`.
-func ExampleMain() {
+func ExampleMain() { //nolint:testableexamples // Main ends the process
 	type args struct {
 		Day string `json:"day"`
 	}

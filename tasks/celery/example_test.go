@@ -62,6 +62,8 @@ func Example() {
 		fmt.Println("no result:", err)
 	}
 	stop() // what runs has Config.Grace to end
-	<-ended
+	if err := <-ended; err != nil {
+		fmt.Println(err)
+	}
 	// Output: SUCCESS 5
 }
