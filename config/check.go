@@ -154,10 +154,10 @@ func Together(c *Config, jobs []*scheduler.Job) error {
 	}
 	for _, t := range c.Tasks {
 		l := t.Config.Lock
-		if l == nil || keyProblem(l.Name, c.queueSet(), c.Redis.GlobalKeyPrefix) != "" {
+		if l == nil || keyProblem(l.Key, c.queueSet(), c.Redis.GlobalKeyPrefix) != "" {
 			continue // the worker's own queues have been checked
 		}
-		msg := keyProblem(l.Name, queues, c.Redis.GlobalKeyPrefix)
+		msg := keyProblem(l.Key, queues, c.Redis.GlobalKeyPrefix)
 		if msg == "" {
 			continue
 		}

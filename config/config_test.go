@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/solobeat/solobeat/internal/render"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/command"
@@ -62,19 +61,6 @@ func TestDefaultsWithoutFile(t *testing.T) {
 	}
 }
 
-var templates = cmp.Comparer(func(a, b *render.Template) bool {
-	return (a == nil) == (b == nil) && (a == nil || a.String() == b.String())
-})
-
-func parseKey(t *testing.T, text string, kind render.Kind) *render.Template {
-	t.Helper()
-	k, err := render.Parse("", text, kind)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
 func TestEveryKeyIsRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("testdata", "good", "solobeat-all-keys.yaml")
@@ -103,16 +89,16 @@ func TestEveryKeyIsRead(t *testing.T) {
 				Config: worker.TaskConfig{
 					Params: day, Timeout: 10 * time.Minute, Retries: &tasks.RetryPolicy{Max: 5, BaseMS: 1000, MaxDelayMS: 60_000}, AckEarly: true,
 					Lock: &worker.LockConfig{
-						Key: parseKey(t, "report:lock", render.Text), Name: "report:lock", Backend: "redis", TTL: 30 * time.Second, Renew: 10 * time.Second,
+						Key: "report:lock", Backend: "redis", TTL: 30 * time.Second, Renew: 10 * time.Second,
 						Expect: 5 * time.Minute, MaxHold: 15 * time.Minute, OnBusy: tasks.OnBusySkip, FenceBase: 1 << 52,
 					},
-					Record: &worker.RecordConfig{Key: parseKey(t, "{{ .Params.day }}", render.Key), Store: "redis", Retention: 48 * time.Hour, Fingerprint: day},
+					Record: &worker.RecordConfig{Key: "{{ .Params.day }}", Store: "redis", Retention: 48 * time.Hour, Fingerprint: day},
 				},
 			},
 			{Name: "apps.no-number", Config: worker.TaskConfig{Retries: &tasks.RetryPolicy{BaseMS: 10_000, MaxDelayMS: 600_000}}},
 		},
 	}
-	if diff := cmp.Diff(want, c, templates, cmpopts.IgnoreUnexported(Task{}, scheduler.Job{})); diff != "" {
+	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Task{}, scheduler.Job{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -121,7 +107,7 @@ func TestDefaultKeyOfATaskLock(t *testing.T) {
 	t.Parallel()
 	c := load(t, "namespace: shop\ntasks: {pay: {lock: {}, idempotency: {}}}\n", nil)
 	cfg := c.Tasks[0].Config
-	if cfg.Lock.Name != "solobeat:shop:lock:task:pay" || cfg.Lock.Key.String() != cfg.Lock.Name || cfg.Record.Key != nil {
+	if cfg.Lock.Key != "solobeat:shop:lock:task:pay" || cfg.Record.Key != "" {
 		t.Errorf("%+v %+v", cfg.Lock, cfg.Record)
 	}
 }

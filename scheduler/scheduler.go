@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/solobeat/solobeat/internal/failpoint"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 // Config is what a [Scheduler] is made of. Jobs, State, Publisher and ID are
@@ -127,7 +128,7 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.State == nil || cfg.Publisher == nil || cfg.ID == "" {
 		return nil, errors.New("scheduler: Config needs State, Publisher and ID")
 	}
-	cfg.Namespace = cmp.Or(cfg.Namespace, "default")
+	cfg.Namespace = cmp.Or(cfg.Namespace, tasks.DefaultNamespace)
 	cfg.LatePerSecond = cmp.Or(cfg.LatePerSecond, defaultLateRate)
 	s := &Scheduler{
 		cfg: cfg, log: discard(cfg.Logger), local: cfg.Clock, revisions: map[string]string{},

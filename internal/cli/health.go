@@ -98,7 +98,7 @@ func (r *replica) depths(ctx context.Context) ([]metrics.QueueDepth, error) {
 		return nil, err
 	}
 	out := []metrics.QueueDepth{
-		{Queue: allQueues, State: "unacked", N: all.Unacked}, {Queue: allQueues, State: "scheduled", N: all.Parked},
+		{Queue: allQueues, State: "unacked", N: all.Unacked}, {Queue: allQueues, State: "parked", N: all.Parked},
 	}
 	for _, d := range all.Queues {
 		out = append(out, metrics.QueueDepth{Queue: d.Queue, State: "pending", N: d.Waiting}, metrics.QueueDepth{Queue: d.Queue, State: "dead", N: d.Dead})

@@ -90,7 +90,7 @@ func (h *historian) entry(run worker.Run, out tasks.Outcome) scheduler.HistoryEn
 	e := scheduler.HistoryEntry{
 		Outcome: out.Kind.String(), Count: 1, By: h.by, TaskID: run.Task.ID,
 		Run: &scheduler.RunEntry{
-			Reason: out.Reason, Attempt: run.Task.Attempt, Fence: run.Fence, Takeover: run.Takeover, TookMS: run.Took.Milliseconds(),
+			Reason: string(out.Reason), Attempt: run.Task.Attempt, Fence: run.Fence, Takeover: run.Takeover, TookMS: run.Took.Milliseconds(),
 		},
 	}
 	if g := run.Task.Guard; g != nil {
@@ -101,7 +101,7 @@ func (h *historian) entry(run worker.Run, out tasks.Outcome) scheduler.HistoryEn
 	}
 	switch {
 	case out.Note != nil:
-		e.Outcome, e.Run.Reason = out.Note.Outcome, out.Note.Reason
+		e.Outcome, e.Run.Reason = out.Note.Outcome, string(out.Note.Reason)
 	case out.Kind == tasks.Parked:
 		e.Run.Reason = string(out.Park.Reason)
 	}

@@ -66,8 +66,7 @@ func (c *program) openLocks(ctx context.Context, role string) (*stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.broker = s.locks
-	if err := s.reach(ctx, 0); err != nil {
+	if err := s.reach(ctx, 0, s.lockServer()); err != nil {
 		s.close()
 		return nil, err
 	}

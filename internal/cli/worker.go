@@ -135,7 +135,7 @@ func (r *replica) run(ctx context.Context) error {
 		return exit(exitConfig, err)
 	}
 	r.metrics = metrics.New(r.metricsConfig())
-	if err := r.stores.reach(ctx, startWait); err != nil {
+	if err := r.stores.reach(ctx, startWait, r.servers()...); err != nil {
 		return stopped(ctx, err)
 	}
 	defer r.closeHistory()
@@ -151,6 +151,16 @@ func (r *replica) run(ctx context.Context) error {
 		r.o.ready(a.addr)
 	}
 	return r.serve(ctx)
+}
+
+// servers are those that this process needs: a scheduler takes no locks and
+// reads no results.
+func (r *replica) servers() []server {
+	all := r.stores.all()
+	if !r.o.worker {
+		return all[:1]
+	}
+	return all
 }
 
 // stopped turns an error of a start that was interrupted into an orderly end.
@@ -196,7 +206,7 @@ func (r *replica) metricsConfig() metrics.Config {
 	}
 	for _, t := range r.cfg.Tasks {
 		if l := t.Config.Lock; l != nil {
-			mc.Locks = append(mc.Locks, metrics.Lock{Name: l.Name, TTL: l.TTL})
+			mc.Locks = append(mc.Locks, metrics.Lock{Name: l.Key, TTL: l.TTL})
 		}
 	}
 	return mc
@@ -228,7 +238,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 		entries[t.Name] = t.Config
 	}
 	r.chain, err = worker.New(worker.Config{
-		Registry: r.registry, Tasks: entries, Namespace: r.cfg.Namespace, PoisonAfter: r.cfg.Worker.PoisonAfter,
+		Registry: r.registry, Tasks: entries, PoisonAfter: r.cfg.Worker.PoisonAfter,
 		Locks:   map[string]*lockguard.Guard{worker.DefaultBackend: r.locks},
 		Records: map[string]*idempotency.Guard{worker.DefaultBackend: r.records},
 		Logger:  r.log, Observer: r.workerObserver(),

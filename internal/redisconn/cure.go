@@ -67,7 +67,7 @@ func permissionCure(text string) string {
 // that does not answer.
 func ReachError(url, setting string, err error) error {
 	if Answered(err) {
-		return fmt.Errorf("redis %s: %w", MaskURL(url), err)
+		return fmt.Errorf("redis %s (%s): %w", MaskURL(url), setting, err)
 	}
 	return fmt.Errorf("redis %s does not answer: %w (is it running, and is %s right?)", MaskURL(url), err, setting)
 }

@@ -42,7 +42,7 @@ func (e *Engine) tookBy(taken []*item) {
 func (e *Engine) diverted(queue string, n int) {
 	e.log.Warn("messages that are no task envelopes went to the dead letters", "queue", queue, "number", n)
 	for range n {
-		call2(e.cfg.Observer.DeadLettered, queue, reasonNotEnvelope)
+		call2(e.cfg.Observer.DeadLettered, queue, tasks.ReasonNotEnvelope)
 	}
 }
 
