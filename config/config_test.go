@@ -339,10 +339,11 @@ jobs:
 	}
 	var got []string
 	var ps Problems
-	if err := Together(c, jobs); !errors.As(err, &ps) {
+	all, err := Together(c, jobs)
+	if !errors.As(err, &ps) {
 		t.Fatalf("error %v", err)
 	}
-	for _, p := range ps {
+	for _, p := range all {
 		got = append(got, p.String())
 	}
 	want := []string{
@@ -358,15 +359,22 @@ jobs:
 	// would be taken for a lock.
 	c.Redis.GlobalKeyPrefix = "app:"
 	jobs[0].Lock.Key = "app:celery\x06\x163"
-	if err := Together(c, jobs); err == nil {
+	if _, err := Together(c, jobs); err == nil {
 		t.Error("a prefixed list was accepted as a lock key")
 	}
 	if c.LockKeyProblem("app:celery") == "" || c.LockKeyProblem("app:unacked") == "" || c.LockKeyProblem("report:lock") != "" {
 		t.Error("LockKeyProblem does not know the prefix")
 	}
 	jobs[0].Lock.Key = "free"
-	if err := Together(c, jobs); err != nil {
-		t.Error(err)
+	if ps, err := Together(c, jobs); err != nil || len(ps) > 0 {
+		t.Error(ps, err)
+	}
+	// A name that is nearly that of an entry.
+	c.Tasks = []Task{{Name: "reports.hourly"}, {Name: "shop.order"}}
+	jobs[0].Task, jobs[1].Task = "reports.hourli", "billing.charge"
+	wantWarning := scheduleFile + ":5:11: warning: jobs.a.task: no entry of tasks: has the name reports.hourli (did you mean reports.hourly?)"
+	if ps, err := Together(c, jobs); err != nil || len(ps) != 1 || ps[0].String() != wantWarning {
+		t.Error(ps, err)
 	}
 }
 

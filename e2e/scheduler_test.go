@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -400,6 +401,11 @@ func TestHistoryOfUnknownTask(t *testing.T) {
 		}
 		return false
 	}, "the failure is in the history")
+	for _, args := range [][]string{{"jobs", "history", "tipo"}, {"jobs", "show", "tipo"}, {"next", filepath.Join(s.dir, "schedule.yaml"), "--job", "tipo"}} {
+		if _, _, errs := s.cli(t, nil, args...); !strings.Contains(errs, "did you mean typo?") {
+			t.Errorf("%v: %q", args, errs)
+		}
+	}
 }
 
 // rollout is a fleet of replicas with schedule files of two revisions. The

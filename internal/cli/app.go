@@ -242,7 +242,9 @@ func (c *program) schedule(cfg *config.Config) ([]*scheduler.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := config.Together(cfg, jobs); err != nil {
+	problems, err = config.Together(cfg, jobs)
+	c.warn(problems)
+	if err != nil {
 		return nil, exit(exitConfig, err)
 	}
 	return jobs, nil

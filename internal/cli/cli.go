@@ -213,6 +213,7 @@ func (c *program) load() (*config.Config, error) {
 			path = "solobeat.yaml"
 		}
 	}
+	c.warn(config.CheckEnv(os.Environ()))
 	cfg, problems, err := config.Load(path, c.env)
 	c.warn(problems)
 	if err != nil {

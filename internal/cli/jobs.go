@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,7 +139,7 @@ func (c *program) jobsShow(ctx context.Context, name string) error {
 		return err
 	}
 	if len(states) == 0 || !states[0].Known {
-		return exitf(exitFailed, "no job %q is known in namespace %s (see solobeat jobs list)", name, s.cfg.Namespace)
+		return exitf(exitFailed, "no job %q is known in namespace %s%s (see solobeat jobs list)", name, s.cfg.Namespace, s.meantJob(ctx, name))
 	}
 	j := states[0]
 	t := &table{}
@@ -157,6 +158,23 @@ func (c *program) jobsShow(ctx context.Context, name string) error {
 	return c.print(j, t, "")
 }
 
+// meantJob is the hint at the job that was probably meant. It is an extra: where
+// the jobs can't be read there is none.
+func (s *stores) meantJob(ctx context.Context, name string) string {
+	jobs, err := s.state().Jobs(ctx)
+	if err != nil {
+		return ""
+	}
+	known := make([]string, len(jobs))
+	for i, j := range jobs {
+		known[i] = j.Job
+	}
+	if slices.Contains(known, name) {
+		return ""
+	}
+	return meant(name, known)
+}
+
 func (c *program) jobsHistoryCommand() *cobra.Command {
 	var n int
 	cmd := &cobra.Command{
@@ -172,10 +190,12 @@ func (c *program) jobsHistoryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if entries == nil {
+			note := ""
+			if len(entries) == 0 {
 				entries = []scheduler.HistoryEntry{}
+				note = "no history: no scheduler has settled a tick of " + names[0] + s.meantJob(cmd.Context(), names[0])
 			}
-			return c.print(entries, historyTable(entries), "no history: no scheduler has settled a tick of "+names[0])
+			return c.print(entries, historyTable(entries), note)
 		},
 	}
 	cmd.Flags().IntVarP(&n, "count", "n", 0, "at most so many (default: all that are kept)")

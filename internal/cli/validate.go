@@ -72,9 +72,8 @@ func (c *program) validateFile(path string, done map[string]bool) config.Problem
 	}
 	ps = append(ps, more...)
 	if err == nil {
-		if together, ok := config.Together(cfg, jobs).(config.Problems); ok { //nolint:errorlint // it returns nothing else
-			ps = append(ps, together...)
-		}
+		together, _ := config.Together(cfg, jobs)
+		ps = append(ps, together...)
 	}
 	return ps
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,7 +87,6 @@ func (c *program) process(ctx context.Context, o processOptions) error {
 	if err != nil {
 		return err
 	}
-	c.warn(config.CheckEnv(os.Environ()))
 	log := newLogger(c.Err, cfg.Log.Level, cfg.Log.Format)
 	var jobs []*scheduler.Job
 	if o.scheduler || cfg.Schedule.File != "" {

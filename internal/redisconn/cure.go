@@ -69,7 +69,12 @@ func ReachError(url, setting string, err error) error {
 	if Answered(err) {
 		return fmt.Errorf("redis %s (%s): %w", MaskURL(url), setting, err)
 	}
-	return fmt.Errorf("redis %s does not answer: %w (is it running, and is %s right?)", MaskURL(url), err, setting)
+	return fmt.Errorf("redis %s does not answer: %w (is it running, and is %s right?)", MaskURL(url), err, variable(setting))
+}
+
+// variable adds the environment variable that stands for a key.
+func variable(key string) string {
+	return key + " (SOLOBEAT_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) + ")"
 }
 
 // Answered reports whether an error is a server's reply.
