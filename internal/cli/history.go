@@ -29,7 +29,7 @@ type historyStore interface {
 // the runs: a store that is slow or away costs history and nothing else.
 type historian struct {
 	store historyStore
-	by    string
+	by    func() string
 	log   *slog.Logger
 
 	entries chan historyNote
@@ -45,7 +45,7 @@ type historyNote struct {
 	entry scheduler.HistoryEntry
 }
 
-func newHistorian(ctx context.Context, store historyStore, by string, log *slog.Logger) *historian {
+func newHistorian(ctx context.Context, store historyStore, by func() string, log *slog.Logger) *historian {
 	h := &historian{
 		store: store, by: by, log: log, parked: map[string]bool{},
 		entries: make(chan historyNote, historyBuffer), stop: make(chan struct{}), done: make(chan struct{}),
@@ -88,7 +88,7 @@ func (h *historian) worth(run worker.Run, out tasks.Outcome) bool {
 
 func (h *historian) entry(run worker.Run, out tasks.Outcome) scheduler.HistoryEntry {
 	e := scheduler.HistoryEntry{
-		Outcome: out.Kind.String(), Count: 1, By: h.by, TaskID: run.Task.ID,
+		Outcome: out.Kind.String(), Count: 1, By: h.by(), TaskID: run.Task.ID,
 		Run: &scheduler.RunEntry{
 			Reason: string(out.Reason), Attempt: run.Task.Attempt, Fence: run.Fence, Takeover: run.Takeover, TookMS: run.Took.Milliseconds(),
 		},

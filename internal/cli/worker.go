@@ -230,7 +230,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 	if r.records, err = r.stores.recordGuard(ctx, r.metrics.RecordObserver()); err != nil {
 		return err
 	}
-	r.history = newHistorian(ctx, r.stores.state(), orDefault(r.nodeName(), celery.DefaultNodeName()), r.log)
+	r.history = newHistorian(ctx, r.stores.state(), r.shownName, r.log)
 	entries := map[string]worker.TaskConfig{}
 	for _, t := range r.cfg.Tasks {
 		entries[t.Name] = t.Config
@@ -275,6 +275,15 @@ func (r *replica) nodeName() string {
 	return r.cfg.Worker.Name
 }
 
+// shownName tells this replica from others on its machine as soon as the engine
+// has registered it.
+func (r *replica) shownName() string {
+	if r.engine != nil {
+		return r.engine.NodeName()
+	}
+	return orDefault(r.nodeName(), celery.DefaultNodeName())
+}
+
 func (r *replica) buildScheduler(ctx context.Context) error {
 	state := r.stores.state()
 	if err := state.Check(ctx); err != nil {
@@ -292,7 +301,7 @@ func (r *replica) buildScheduler(ctx context.Context) error {
 	var err error
 	r.sched, err = scheduler.New(scheduler.Config{
 		Namespace: r.cfg.Namespace, KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, Jobs: r.jobs, State: state, Publisher: client,
-		ID: r.stores.instance, Name: orDefault(r.nodeName(), celery.DefaultNodeName()), File: r.cfg.Schedule.File,
+		ID: r.stores.instance, Name: r.shownName, File: r.cfg.Schedule.File,
 		Logger: r.log, Observer: r.schedulerObserver(),
 	})
 	if err != nil {
