@@ -18,6 +18,10 @@ var (
 	ErrTimeout = errors.New("tasks: run passed its timeout")
 	// ErrNotExecuted: the handler vouches that the effect did not happen.
 	ErrNotExecuted = errors.New("tasks: effect was not executed")
+	// ErrShortage: the handler could not begin for want of something that this
+	// replica lacks for now, such as file descriptors. The message waits as for
+	// a store that is out of reach, on any replica; no attempt is counted.
+	ErrShortage = errors.New("tasks: the replica is short of resources")
 	// ErrUnknownTask: no handler is registered under the name.
 	ErrUnknownTask = errors.New("tasks: no handler is registered")
 	// ErrDuplicateName: the name is registered twice.

@@ -108,6 +108,8 @@ const (
 	ParkRecord ParkReason = "record"
 	// ParkStore: the lock's or the record's store is out of reach.
 	ParkStore ParkReason = "store"
+	// ParkShortage: the replica lacked what the handler needs to begin.
+	ParkShortage ParkReason = "shortage"
 	// ParkGuard: the guard is of a version that this replica does not know.
 	ParkGuard ParkReason = "guard"
 )
@@ -122,7 +124,7 @@ type Park struct {
 	// messages with one key wait in one line.
 	Key string
 	// Left is the time after which the key may be free: the lock's remaining
-	// TTL or the record's remaining lease; for ParkStore and ParkGuard 0,
+	// TTL or the record's remaining lease; for the other reasons 0,
 	// since the engine's own back-off applies.
 	Left time.Duration
 	// Deadline is the latest end of the wait by the store's clock, be it for

@@ -23,6 +23,8 @@ const (
 	ReasonTakenOver Reason = "taken_over"
 	// ReasonStore: the lock's or the record's store is out of reach.
 	ReasonStore Reason = "store"
+	// ReasonShortage: the replica lacked what the handler needs to begin.
+	ReasonShortage Reason = "shortage"
 	// ReasonGuard: this worker does not know the guard.
 	ReasonGuard Reason = "guard"
 	// ReasonLost: lock or record was lost in mid-run.

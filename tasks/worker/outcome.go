@@ -46,6 +46,8 @@ func (r *run) outcome(ctx context.Context, result json.RawMessage, err error) ta
 		return r.lostGuard(orErr(cause, err))
 	case stopping(cause):
 		return tasks.Outcome{Kind: tasks.Returned, Err: cause, Reason: tasks.ReasonShutdown}
+	case cause == nil && errors.Is(err, tasks.ErrShortage):
+		return tasks.Outcome{Kind: tasks.Parked, Reason: tasks.ReasonShortage, Err: exception(err), Park: tasks.Park{Reason: tasks.ParkShortage}}
 	default:
 		return r.failure(err, cause)
 	}
