@@ -35,7 +35,7 @@ func Main(handlers *tasks.Registry) {
 	os.Exit(code)
 }
 
-// stopContext ends with the first stop signal, with which one as its cause.
+// stopContext ends with the first stop signal, whose cause names it.
 // Later ones change nothing.
 func stopContext() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,7 +179,8 @@ func Together(c *Config, jobs []*scheduler.Job) (Problems, error) {
 }
 
 // nearTask is the entry of tasks: that a name without one was probably meant to
-// be. A name far from all of them is that of a task of an app.
+// be: one letter apart, and not by a number, since sync.eu and sync.us or
+// report.v1 and report.v2 may well be two tasks.
 func (c *Config) nearTask(name string) string {
 	names := make([]string, len(c.Tasks))
 	for i, t := range c.Tasks {
@@ -187,8 +189,15 @@ func (c *Config) nearTask(name string) string {
 	if slices.Contains(names, name) {
 		return ""
 	}
-	return typo.Nearest(name, names)
+	for _, n := range names {
+		if typo.Distance(name, n) == 1 && digits.ReplaceAllString(name, "") != digits.ReplaceAllString(n, "") {
+			return n
+		}
+	}
+	return ""
 }
+
+var digits = regexp.MustCompile(`[0-9]+`)
 
 // readTree reads a file again, for the places in it; a file that cannot be
 // read has none.

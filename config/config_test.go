@@ -370,8 +370,13 @@ jobs:
 		t.Error(ps, err)
 	}
 	// A name that is nearly that of an entry.
-	c.Tasks = []Task{{Name: "reports.hourly"}, {Name: "shop.order"}}
-	jobs[0].Task, jobs[1].Task = "reports.hourli", "billing.charge"
+	c.Tasks = []Task{{Name: "reports.hourly"}, {Name: "sync.us"}, {Name: "report.v1"}}
+	jobs = append(jobs, jobs[1], jobs[1])
+	for i, name := range []string{"reports.hourli", "billing.charge", "sync.eu", "report.v2"} {
+		job := *jobs[i]
+		job.Task = name
+		jobs[i] = &job
+	}
 	wantWarning := scheduleFile + ":5:11: warning: jobs.a.task: no entry of tasks: has the name reports.hourli (did you mean reports.hourly?)"
 	if ps, err := Together(c, jobs); err != nil || len(ps) != 1 || ps[0].String() != wantWarning {
 		t.Error(ps, err)

@@ -365,7 +365,7 @@ func TestPoisonAndItsNeighbours(t *testing.T) {
 	for i := range 50 {
 		neighbours = append(neighbours, s.enqueue("tests.sleep", kwargs(map[string]any{"id": strconv.Itoa(i), "seconds": 2})))
 		if i == 10 {
-			neighbours = append(neighbours, s.enqueue("tests.die", kwargs(map[string]any{"id": "poison"}), tasks.WithID("poison")))
+			neighbours = append(neighbours, s.enqueue("tests.die", kwargs(map[string]any{"id": "poison"}), tasks.WithID("poison"), guarded(tasks.Guard{Job: "deadly"})))
 		}
 	}
 	r := s.result("poison", 3*time.Minute)
@@ -384,6 +384,9 @@ func TestPoisonAndItsNeighbours(t *testing.T) {
 	}
 	if len(dead) != 1 || dead[0].TaskID != "poison" || dead[0].Reason != "WorkerLostError" {
 		t.Errorf("dead letters %+v", dead)
+	}
+	if h := s.history("deadly"); len(h) != 1 || h[0].Outcome != "failed" || h[0].Run == nil || h[0].Run.Reason != "WorkerLostError" {
+		t.Errorf("history of the poison's job: %+v", h)
 	}
 	f.end()
 }

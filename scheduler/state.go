@@ -226,6 +226,16 @@ type HistoryEntry struct {
 	Run *RunEntry `json:"run,omitempty"`
 }
 
+// Ended reports whether the entry is the end of a run, after which nothing
+// more comes of its message.
+func (e HistoryEntry) Ended() bool {
+	switch e.Outcome {
+	case tasks.Succeeded.String(), tasks.Failed.String(), tasks.Revoked.String():
+		return e.Run != nil
+	}
+	return false
+}
+
 // RunEntry is the part of a [HistoryEntry] that tells of a run.
 type RunEntry struct {
 	// Reason says in one word why a run ended as it did, "" for a success.
@@ -277,8 +287,8 @@ type Admin interface {
 	// History is the job's last decisions, the newest first, at most n (0: all
 	// that are kept).
 	History(ctx context.Context, job string, n int) ([]HistoryEntry, error)
-	// LastRuns finds the newest entry about a run in the last few of each job's
-	// history; a job that has none there is left out.
+	// LastRuns finds the newest run that has ended in the last few entries of
+	// each job's history; a job that has none there is left out.
 	LastRuns(ctx context.Context, jobs []string) (map[string]HistoryEntry, error)
 	// AddHistory adds the end of a run to a job's history. At is set by the
 	// store; Run is needed.

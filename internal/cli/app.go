@@ -34,10 +34,8 @@ type stores struct {
 	embedded bool
 
 	broker, results, locks *redis.Client
-	// registry is where the replicas are registered: the broker, also for
-	// commands that need the locks' store only.
-	registry *redis.Client
-	clients  map[string]*redis.Client // by URL
+	clients                map[string]*redis.Client // by URL
+	sender                 *celery.Client
 }
 
 func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, error) {
@@ -58,12 +56,17 @@ func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, err
 	if s.broker, err = open(cfg.Redis.URL); err != nil {
 		return nil, err
 	}
-	s.registry = s.broker
 	if s.results, err = open(cfg.Redis.ResultsURL); err != nil {
 		return nil, err
 	}
-	s.locks, err = open(cfg.Redis.LocksURL)
-	return s, err
+	if s.locks, err = open(cfg.Redis.LocksURL); err != nil {
+		return nil, err
+	}
+	s.sender = celery.NewClient(celery.ClientConfig{
+		Broker: s.broker, Results: s.results, Namespace: cfg.Namespace, KeyPrefix: cfg.Redis.GlobalKeyPrefix,
+		ResultsKeyPrefix: cfg.Redis.ResultsKeyPrefix, Queue: cfg.Worker.Queues[0],
+	})
+	return s, nil
 }
 
 // poolSize leaves room for one blocking wait per list beside the runs.
@@ -212,13 +215,6 @@ func (s *stores) state() *schedredis.State {
 	return schedredis.New(s.broker, schedredis.Options{Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix})
 }
 
-func (s *stores) client() *celery.Client {
-	return celery.NewClient(celery.ClientConfig{
-		Broker: s.broker, Results: s.results, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix,
-		Queue: s.cfg.Worker.Queues[0],
-	})
-}
-
 // wakeTimeout: what is parked has a timer too, so a broker that is away keeps
 // nobody waiting.
 const wakeTimeout = time.Second
@@ -227,7 +223,7 @@ const wakeTimeout = time.Second
 func (s *stores) wake(ctx context.Context, lock string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
 	defer cancel()
-	if err := s.client().Wake(ctx, lock); err != nil {
+	if err := s.sender.Wake(ctx, lock); err != nil {
 		s.log.Debug("what is parked for the lock waits for its timer", "lock", lock, "error", err)
 	}
 }

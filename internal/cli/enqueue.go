@@ -130,7 +130,7 @@ func (c *program) enqueue(ctx context.Context, name string, o enqueueOptions) er
 		return err
 	}
 	defer s.close()
-	client := s.client()
+	client := s.sender
 	id, err := client.Enqueue(ctx, name, opts...)
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (c *program) resultCommand() *cobra.Command {
 				return err
 			}
 			defer s.close()
-			return c.showResult(cmd.Context(), s.client(), ids[0], wait)
+			return c.showResult(cmd.Context(), s.sender, ids[0], wait)
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for a final state")

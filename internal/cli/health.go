@@ -69,15 +69,15 @@ func (r *replica) readiness() map[string]check {
 	return checks
 }
 
-// engineObserver counts what the engine does and feels its pulse. What it ends
-// without a run goes into the history here.
+// engineObserver counts what the engine does and feels its pulse. What
+// fails without a run goes into the history here.
 func (r *replica) engineObserver() celery.Observer {
 	obs := r.metrics.EngineObserver()
 	finished := obs.Finished
 	obs.Finished = func(f celery.Finished) {
 		finished(f)
-		if !f.Ran && f.Outcome == tasks.Failed && f.Delivery != nil {
-			r.history.note(worker.Run{Task: f.Delivery.Task}, tasks.Outcome{Kind: f.Outcome, Reason: f.Reason})
+		if !f.Ran && f.Outcome == tasks.Failed && f.Message != nil {
+			r.history.note(worker.Run{Task: f.Message}, tasks.Outcome{Kind: f.Outcome, Reason: f.Reason})
 		}
 	}
 	count := obs.BrokerUp

@@ -141,17 +141,20 @@ func (c *program) jobsShow(ctx context.Context, name string) error {
 	if len(states) == 0 || !states[0].Known {
 		return exitf(exitFailed, "no job %q is known in namespace %s%s (see solobeat jobs list)", name, s.cfg.Namespace, s.meantJob(ctx, name))
 	}
-	j := states[0]
+	views, err := jobViews(ctx, s, states)
+	if err != nil {
+		return err
+	}
+	j := views[0]
 	t := &table{}
 	t.add("job", j.Job)
 	t.add("revision", j.Revision)
 	t.add("in the current file", fmt.Sprint(j.Current))
 	t.add("since", stamp(j.Since))
 	t.add("last tick", stamp(j.Last)+" "+j.Label)
-	t.add("result", j.Result)
+	t.add("result", j.result())
 	t.add("settled", stamp(j.At)+" by "+j.By)
 	t.add("task id", j.TaskID)
-	j.Next = nextTicks(s.cfg)(j)
 	t.add("next tick", stamp(j.Next))
 	t.add("published", fmt.Sprint(j.Seq))
 	t.add("missed", fmt.Sprint(j.Missed))

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/lockguard"
-	"github.com/solobeat/solobeat/tasks/celery"
 )
 
 // lockView is a lock as -o json prints it.
@@ -116,8 +115,7 @@ func (s *stores) nameNodes(ctx context.Context, views []lockView) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	a := celery.NewAdmin(celery.AdminConfig{Broker: s.registry, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, Queues: s.cfg.Worker.Queues})
-	replicas, err := a.Replicas(ctx)
+	replicas, err := s.admin(nil).Replicas(ctx)
 	if err != nil {
 		s.log.Debug("replicas", "error", err)
 	}

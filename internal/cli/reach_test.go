@@ -15,7 +15,7 @@ import (
 
 func storesOf(t *testing.T, broker, locks string) *stores {
 	t.Helper()
-	cfg := &config.Config{Redis: config.Redis{URL: broker, ResultsURL: broker, LocksURL: locks}}
+	cfg := &config.Config{Worker: config.Worker{Queues: []string{"celery"}}, Redis: config.Redis{URL: broker, ResultsURL: broker, LocksURL: locks}}
 	s, err := openStores(cfg, slog.New(slog.DiscardHandler), "test")
 	if err != nil {
 		t.Fatal(err)

@@ -156,7 +156,8 @@ func (r *guardedRun) run(ctx context.Context) error {
 	}
 }
 
-// open reaches the locks' store, for at most --wait. Nothing else is needed.
+// open reaches the locks' store, for at most --wait. The broker is not needed:
+// who waits there for this lock looks by himself, if later.
 func (r *guardedRun) open(ctx context.Context) error {
 	if err := r.stores.reach(ctx, r.o.wait, r.stores.lockServer()); err != nil {
 		return err

@@ -292,7 +292,7 @@ func (r *replica) buildScheduler(ctx context.Context) error {
 		}
 		return err
 	}
-	client := r.stores.client()
+	client := r.stores.sender
 	for _, q := range r.jobQueues() {
 		if err := client.Bind(ctx, q); err != nil {
 			return err

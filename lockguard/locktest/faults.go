@@ -98,6 +98,7 @@ func (s *suite) cutOff(t *testing.T, b lockguard.Backend, n Network) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stalled := stalls(t)
 	n.Swallow()
 	lostAt := make(chan time.Time, 1)
 	context.AfterFunc(h.Context(), func() { lostAt <- time.Now() })
@@ -110,7 +111,10 @@ func (s *suite) cutOff(t *testing.T, b lockguard.Backend, n Network) {
 	select {
 	case at := <-lostAt:
 		t.Logf("known lost %v before the rival has won", wonAt.Sub(at))
-	default:
+		if late, stall := at.Sub(wonAt), stalled(); late > stall {
+			t.Errorf("the holder's context ran on for %v after the rival had won (timers here are up to %v late): two holders", late, stall)
+		}
+	case <-time.After(ttl):
 		t.Error("the rival has won, the holder's context still runs: two holders")
 	}
 	if err := h.Check(); !errors.Is(err, lockguard.ErrLost) {

@@ -172,3 +172,29 @@ func diff(t testing.TB, what string, want, got any, opts ...cmp.Option) {
 		t.Errorf("%s (-want +got):\n%s", what, d)
 	}
 }
+
+// stalls watches how late this process's timers fire, as on a machine that has
+// too much to do, and returns the worst so far.
+func stalls(t *testing.T) func() time.Duration {
+	t.Helper()
+	const step = 2 * time.Millisecond
+	start := time.Now()
+	var worst, began atomic.Int64 // the beginning of the timer that runs, since start
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			began.Store(int64(time.Since(start)))
+			select {
+			case <-time.After(step):
+				worst.Store(max(worst.Load(), int64(time.Since(start)-step)-began.Load()))
+			case <-stop:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { close(stop); <-done })
+	return func() time.Duration { // one that is late by now counts too
+		return time.Duration(max(worst.Load(), int64(time.Since(start)-step)-began.Load()))
+	}
+}

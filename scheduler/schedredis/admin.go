@@ -137,11 +137,13 @@ func (s *State) LastRuns(ctx context.Context, jobs []string) (map[string]schedul
 		})
 		for i, job := range part {
 			msgs, err := cmds[i].Result()
+			// A stream that is something else is for a person to mend: the list of
+			// all jobs is not lost by it.
 			if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 				return nil, fmt.Errorf("schedredis: history of job %q: %w", job, err)
 			}
 			for _, m := range msgs {
-				if e := decodeHistory(m); e.Run != nil {
+				if e := decodeHistory(m); e.Ended() {
 					runs[job] = e
 					break
 				}

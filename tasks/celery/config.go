@@ -128,9 +128,8 @@ type Finished struct {
 	Reason tasks.Reason
 	// Ran is false if the message was dealt with without a run.
 	Ran bool
-	// Delivery is the message, nil if it could not be decoded. It is the
-	// engine's: read only.
-	Delivery *tasks.Delivery
+	// Message is what was sent, nil if it could not be decoded.
+	Message *tasks.Task
 	// Runtime is the time from the start of the run to its outcome.
 	Runtime time.Duration
 }

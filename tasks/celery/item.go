@@ -112,6 +112,14 @@ func readNote(m *wire.Message) parkNote {
 
 // taskName and taskID are what could be read, also of a message that could not
 // be decoded.
+// task is the message as its handler gets it, nil if it could not be decoded.
+func (it *item) task() *tasks.Task {
+	if it.deliv == nil {
+		return nil
+	}
+	return it.deliv.Task
+}
+
 func (it *item) taskName() string {
 	var we *wire.Error
 	switch {

@@ -65,7 +65,7 @@ func (e *Engine) settled(c *commit) {
 	if o.Finished != nil {
 		o.Finished(Finished{
 			Task: it.taskName(), Queue: it.src.queue, Outcome: c.out.Kind, Reason: c.out.Reason, Ran: c.ran, Runtime: c.runtime,
-			Delivery: it.deliv,
+			Message: it.task(),
 		})
 	}
 	if c.op != nil && c.op.Dead != nil {

@@ -183,6 +183,9 @@ func (e *Engine) tookOver(it *item, o settleOp, dead *deadReplica) {
 	if o.op.Dead != nil {
 		e.log.Error("message of a dead replica went to the dead letters", "task", it.taskName(), "task_id", it.taskID(),
 			"queue", it.src.queue, "reason", o.op.Dead.Reason, "deaths", it.deaths(), "instance", dead.id)
+		if f := e.cfg.Observer.Finished; f != nil {
+			f(Finished{Task: it.taskName(), Queue: it.src.queue, Outcome: tasks.Failed, Reason: o.op.Dead.Reason, Message: it.task()})
+		}
 		call2(e.cfg.Observer.DeadLettered, it.src.queue, o.op.Dead.Reason)
 		return
 	}
