@@ -190,7 +190,7 @@ func (c *Config) nearTask(name string) string {
 		return ""
 	}
 	for _, n := range names {
-		if typo.Distance(name, n) == 1 && digits.ReplaceAllString(name, "") != digits.ReplaceAllString(n, "") {
+		if typo.OneEdit(name, n) && digits.ReplaceAllString(name, "") != digits.ReplaceAllString(n, "") {
 			return n
 		}
 	}

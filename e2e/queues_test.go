@@ -16,7 +16,7 @@ import (
 func TestQueuesShowsWhoServes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.worker("other", []string{"SOLOBEAT_WORKER_QUEUES=guarded"})
+	w := s.worker("other", []string{"SOLOBEAT_WORKER_QUEUES=guarded"})
 	code, out, errs := s.cli(t, nil, "queues", "-o", "json")
 	var got struct {
 		Queues []struct {
@@ -40,6 +40,13 @@ func TestQueuesShowsWhoServes(t *testing.T) {
 			t.Errorf("queue %s: a word that nobody serves it is %v in %q", queue, !want, errs)
 		}
 	}
+	w.Kill() // nobody is left to bury it
+	testkit.Eventually(t, 30*time.Second, func() error {
+		if _, out, _ := s.cli(t, nil, "queues"); strings.Contains(out, "other@e2e") {
+			return fmt.Errorf("the dead worker is shown as alive:\n%s", out)
+		}
+		return nil
+	})
 }
 
 // Two replicas on one machine that want one name get two, and the history

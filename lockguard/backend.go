@@ -146,6 +146,7 @@ type Waker interface {
 // Lister is a Backend that can list the locks held through it.
 type Lister interface {
 	// List yields the holders of all locks held, in no order. Locks that were
-	// not taken through Solobeat are not listed.
+	// not taken through Solobeat are not listed. An error with a holder's key is
+	// about that lock alone, and the list goes on; any other one ends it.
 	List(ctx context.Context) iter.Seq2[Holder, error]
 }

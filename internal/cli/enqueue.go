@@ -153,7 +153,7 @@ func (c *program) enqueue(ctx context.Context, name string, o enqueueOptions) er
 // known, it is taken for granted.
 func (s *stores) served(ctx context.Context, queue string) bool {
 	replicas, err := s.admin(nil).Replicas(ctx)
-	return err != nil || slices.ContainsFunc(replicas, func(r celery.Replica) bool { return slices.Contains(r.Queues, queue) })
+	return err != nil || slices.ContainsFunc(replicas, func(r celery.Replica) bool { return r.Live && slices.Contains(r.Queues, queue) })
 }
 
 // open reads the configuration and reaches the broker, for short commands.

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -82,10 +83,14 @@ func (c *program) locksList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	views := []lockView{}
+	views, broken := []lockView{}, []error(nil)
 	for h, err := range b.List(ctx) {
-		if err != nil {
+		if err != nil && h.Key == "" {
 			return err
+		}
+		if err != nil {
+			broken = append(broken, err)
+			continue
 		}
 		views = append(views, lockViewOf(h))
 	}
@@ -95,7 +100,7 @@ func (c *program) locksList(ctx context.Context) error {
 	for _, v := range views {
 		t.rows = append(t.rows, []string{v.Key, v.holder(), sinceText(v.Since), short(time.Duration(v.LeftMS) * time.Millisecond), fmt.Sprint(v.Fence)})
 	}
-	return c.print(views, t, "no lock is held")
+	return errors.Join(append(broken, c.print(views, t, "no lock is held"))...)
 }
 
 // holder is who holds the lock: the task, and the replica that runs it.
@@ -163,7 +168,7 @@ func (c *program) locksShow(ctx context.Context, key string) error {
 		holder = "somebody without a name of ours (redis-py's Lock, or a program of your own)"
 	}
 	left := short(time.Duration(v.LeftMS) * time.Millisecond)
-	if v.LeftMS < 0 {
+	if v.LeftMS == 0 {
 		left = "for ever: it has no TTL"
 	}
 	t.add("held by", holder)

@@ -25,6 +25,7 @@ func (c *program) queuesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			replicas = slices.DeleteFunc(replicas, func(r celery.Replica) bool { return !r.Live })
 			d, err := s.admin(allServed(s.cfg.Worker.Queues, replicas)).Depths(cmd.Context())
 			if err != nil {
 				return err

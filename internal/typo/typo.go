@@ -25,6 +25,28 @@ func Nearest(word string, names []string) string {
 
 func fold(s string) string { return strings.ToLower(strings.ReplaceAll(s, "-", "_")) }
 
+// OneEdit reports whether two words differ by one byte that is inserted,
+// dropped, changed or swapped with the next. It takes a look at each byte, for
+// where many words meet many.
+func OneEdit(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	if len(b)-len(a) > 1 || a == b {
+		return false
+	}
+	i := 0
+	for i < len(a) && a[i] == b[i] {
+		i++
+	}
+	j := 0 // equal bytes at the end, behind the first difference
+	for j < len(a)-i && a[len(a)-1-j] == b[len(b)-1-j] {
+		j++
+	}
+	left, right := a[i:len(a)-j], b[i:len(b)-j]
+	return len(right) == 1 || len(left) == 2 && len(right) == 2 && left[0] == right[1] && left[1] == right[0]
+}
+
 // Distance counts the bytes to insert, drop, change or swap with the next to
 // make b of a (optimal string alignment).
 func Distance(a, b string) int {

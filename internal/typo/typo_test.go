@@ -18,3 +18,23 @@ func TestNearest(t *testing.T) {
 		}
 	}
 }
+
+// OneEdit is Distance == 1, for all words of up to four of three letters.
+func TestOneEdit(t *testing.T) {
+	t.Parallel()
+	words := []string{""}
+	for begin := 0; len(words[len(words)-1]) < 4; {
+		end := len(words)
+		for _, w := range words[begin:end] {
+			words = append(words, w+"a", w+"b", w+"c")
+		}
+		begin = end
+	}
+	for _, a := range words {
+		for _, b := range words {
+			if got, want := OneEdit(a, b), Distance(a, b) == 1; got != want {
+				t.Errorf("OneEdit(%q, %q) = %v, want %v", a, b, got, want)
+			}
+		}
+	}
+}

@@ -3,7 +3,10 @@ package lockredis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/lockguard"
@@ -26,7 +29,7 @@ func (b *Backend) List(ctx context.Context) iter.Seq2[lockguard.Holder, error] {
 				return
 			}
 			for holder, err := range b.holders(ctx, names, seen) {
-				if !yield(holder, err) || err != nil {
+				if !yield(holder, err) || err != nil && holder.Key == "" {
 					return
 				}
 			}
@@ -51,20 +54,30 @@ func (b *Backend) holders(ctx context.Context, names []string, seen map[string]b
 			return
 		}
 		for i, cmd := range b.runner.RunAll(ctx, b.read, calls) {
-			reply, err := cmd.Slice()
-			if err != nil {
+			key := calls[i].Keys[0]
+			holder, err := decoded(key, cmd)
+			switch {
+			case errors.Is(err, lockguard.ErrForeignKey) || err == nil && (!holder.Held || holder.Foreign):
+				continue
+			case err != nil && !redisconn.Answered(err) && !errors.Is(err, errReply):
 				yield(lockguard.Holder{}, err)
 				return
-			}
-			holder, err := decodeRead(calls[i].Keys[0], reply)
-			if errors.Is(err, lockguard.ErrForeignKey) || err == nil && (!holder.Held || holder.Foreign) {
-				continue
+			case err != nil: // this one's companion key is broken, the others are fine
+				holder, err = lockguard.Holder{Key: key}, fmt.Errorf("lockredis: lock %q: %w", key, err)
 			}
 			if !yield(holder, err) {
 				return
 			}
 		}
 	}
+}
+
+func decoded(key string, cmd *redis.Cmd) (lockguard.Holder, error) {
+	reply, err := cmd.Slice()
+	if err != nil {
+		return lockguard.Holder{}, err
+	}
+	return decodeRead(key, reply)
 }
 
 // globEscape makes a text match itself in SCAN's patterns.

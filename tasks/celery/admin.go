@@ -192,19 +192,29 @@ type Replica struct {
 	// Until is the instant until which it counts as alive; its heartbeat
 	// moves it on.
 	Until time.Time `json:"until"`
+	// Live is whether it does, by the broker's clock. Of the dead those are
+	// listed that no living replica has buried yet.
+	Live bool `json:"live"`
 	// Queues are what it takes from.
 	Queues []string `json:"queues"`
 }
 
 // Replicas lists the replicas that are registered, by node name.
 func (a *Admin) Replicas(ctx context.Context) ([]Replica, error) {
-	live, err := a.cfg.Broker.ZRangeWithScores(ctx, a.keys.replicas(), 0, -1).Result()
+	var (
+		now   *redis.TimeCmd
+		known *redis.ZSliceCmd
+	)
+	_, err := a.cfg.Broker.Pipelined(ctx, func(p redis.Pipeliner) error {
+		now, known = p.Time(ctx), p.ZRangeWithScores(ctx, a.keys.replicas(), 0, -1)
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("celery: replicas: %w", err)
 	}
-	entries := make([]*redis.MapStringStringCmd, len(live))
+	entries := make([]*redis.MapStringStringCmd, len(known.Val()))
 	_, err = a.cfg.Broker.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, z := range live {
+		for i, z := range known.Val() {
 			entries[i] = p.HGetAll(ctx, a.keys.entry(fmt.Sprint(z.Member)))
 		}
 		return nil
@@ -212,14 +222,15 @@ func (a *Admin) Replicas(ctx context.Context) ([]Replica, error) {
 	if err != nil {
 		return nil, fmt.Errorf("celery: replicas: %w", err)
 	}
-	all := make([]Replica, 0, len(live))
-	for i, z := range live {
+	all := make([]Replica, 0, len(entries))
+	for i, z := range known.Val() {
 		h := entries[i].Val()
 		pid, _ := strconv.Atoi(h["pid"])
 		since, _ := strconv.ParseInt(h["since"], 10, 64)
+		until := time.UnixMicro(int64(z.Score * 1e6)).UTC()
 		all = append(all, Replica{
 			Instance: fmt.Sprint(z.Member), Node: h["node"], Host: h["host"], PID: pid,
-			Since: time.UnixMicro(since).UTC(), Until: time.UnixMicro(int64(z.Score * 1e6)).UTC(), Queues: queuesOf(h["lists"]),
+			Since: time.UnixMicro(since).UTC(), Until: until, Live: until.After(now.Val()), Queues: queuesOf(h["lists"]),
 		})
 	}
 	slices.SortFunc(all, func(a, b Replica) int { return cmp.Compare(a.Node+a.Instance, b.Node+b.Instance) })
