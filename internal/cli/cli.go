@@ -17,7 +17,6 @@ import (
 	"github.com/solobeat/solobeat/config"
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
-	"github.com/solobeat/solobeat/tasks/celery"
 )
 
 // Exit codes of every command; `run` also passes its program's own.
@@ -88,7 +87,7 @@ func Main(ctx context.Context, args []string, s Streams, env Env, handlers *task
 		code = exitUsage
 	}
 	if msg := strings.TrimSpace(err.Error()); msg != "" {
-		if cure := redisconn.Cure(err); cure != "" && !errors.Is(err, celery.ErrProbe) { // which has its own
+		if cure := redisconn.Cure(err); cure != "" {
 			msg += " (" + cure + ")"
 		}
 		_, _ = fmt.Fprintln(s.Err, "solobeat: "+strings.ReplaceAll(msg, "\n", "\nsolobeat: "))

@@ -34,7 +34,7 @@ func TestRefusals(t *testing.T) {
 	do("acl", "setuser", "noget", "reset", "on", ">pw", "~*", "&*", "+@all", "-hmget")
 	const (
 		replica = "name the primary"
-		full    = "maxmemory"
+		full    = "raise its maxmemory"
 		keys    = "~<pattern>"
 		login   = "redis://user:password@host:6379/0"
 	)
@@ -80,12 +80,27 @@ func TestRefusals(t *testing.T) {
 			if code != tc.code || !strings.Contains(text, tc.words) || ctx.Err() != nil {
 				t.Errorf("exit code %d, want %d and %q: %s", code, tc.code, tc.words, text)
 			}
+			if n := strings.Count(text, "ACL rule"); n > 1 {
+				t.Errorf("%d cures: %s", n, text)
+			}
 			for _, lie := range []string{"does not answer", "EXECABORT", "hush", "+eval", "ACL rule +set:"} {
 				if strings.Contains(text, lie) {
 					t.Errorf("%q in %s", lie, text)
 				}
 			}
 		})
+	}
+}
+
+// A file whose name looks like a reply of Redis gets no cure of Redis'.
+func TestNoCureForFiles(t *testing.T) {
+	for _, file := range []string{"LOADING.yaml", "READONLY/NOPERM-key.yaml"} {
+		var out, errs bytes.Buffer
+		code := cli.Main(t.Context(), []string{"next", filepath.Join(t.TempDir(), file)}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs},
+			func(string) (string, bool) { return "", false }, nil)
+		if code == 0 || !strings.HasSuffix(errs.String(), ": no such file (check the path, and schedule.file)\n") {
+			t.Errorf("exit code %d: %s", code, errs.String())
+		}
 	}
 }
 
