@@ -30,7 +30,7 @@ import (
 func Main(handlers *tasks.Registry) {
 	guardian.RunIfChild() // does not return in a guardian process
 	ctx, stop := stopContext()
-	code := cli.Main(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.LookupEnv, handlers)
+	code := cli.Main(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Environ(), handlers)
 	stop()
 	os.Exit(code)
 }

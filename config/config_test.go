@@ -147,13 +147,13 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 			t.Errorf("%s is not tried", key)
 			continue
 		}
-		c, ps, err := Load("", lookup(map[string]string{envName(key): value}))
+		c, ps, err := Load("", lookup(map[string]string{EnvName(key): value}))
 		if err != nil || len(ps) > 0 {
-			t.Errorf("%s: %v", envName(key), ps)
+			t.Errorf("%s: %v", EnvName(key), ps)
 			continue
 		}
 		if cmp.Equal(plain, c) {
-			t.Errorf("%s changes nothing", envName(key))
+			t.Errorf("%s changes nothing", EnvName(key))
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestErrorsInTheEnvironment(t *testing.T) {
 		if p.File != "environment variable "+name || p.Line != 0 || p.Cure == "" || !strings.Contains(p.String(), c.words) || strings.Contains(p.String(), "hunter2") {
 			t.Errorf("%s: %s", name, p)
 		}
-		if !strings.HasPrefix(envName(p.Path), name) && !strings.Contains(p.Path, "[") {
+		if !strings.HasPrefix(EnvName(p.Path), name) && !strings.Contains(p.Path, "[") {
 			t.Errorf("%s: path %s", name, p.Path)
 		}
 	}

@@ -17,8 +17,8 @@ type Lookup func(name string) (string, bool)
 
 const envPrefix = "SOLOBEAT_"
 
-// envName is the variable of a key: SOLOBEAT_REDIS_URL for redis.url.
-func envName(path string) string {
+// EnvName is the variable of a key: SOLOBEAT_REDIS_URL for redis.url.
+func EnvName(path string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
@@ -29,15 +29,15 @@ func (r *configReader) readEnv(env Lookup) {
 	}
 	var paths []string
 	for p := range r.leaves {
-		if value, set := env(envName(p)); set && strings.TrimSpace(value) != "" {
+		if value, set := env(EnvName(p)); set && strings.TrimSpace(value) != "" {
 			paths = append(paths, p)
 		}
 	}
 	slices.Sort(paths)
 	r.dropOtherForms(paths)
 	for _, p := range paths {
-		value, _ := env(envName(p))
-		n := r.envNode(envName(p), r.leaves[p].tag, value)
+		value, _ := env(EnvName(p))
+		n := r.envNode(EnvName(p), r.leaves[p].tag, value)
 		r.at[p] = n
 		r.leaves[p].read(n, n, p)
 	}
@@ -86,7 +86,7 @@ func CheckEnv(environ []string) Problems {
 	r := &configReader{d: newDecoder(""), c: &Config{}, at: map[string]*yaml.Node{}}
 	known := []string{"SOLOBEAT_CONFIG"}
 	for path := range r.allLeaves() {
-		known = append(known, envName(path))
+		known = append(known, EnvName(path))
 	}
 	slices.Sort(known)
 	var ps Problems

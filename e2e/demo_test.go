@@ -455,7 +455,7 @@ func demoBadFlags(t *testing.T) (parts []subtest) {
 		"ticks":    {[]string{"--ticks", "2"}, 2, "--ticks 2: 3 to 1000"},
 		"replicas": {[]string{"--replicas", "1"}, 2, "--replicas 1: 2 to 16"},
 		"tick":     {[]string{"--tick", "1s"}, 2, "--tick 1s"},
-		"no Redis": {[]string{"--redis", "redis://:hush-hush@" + testkit.FreeAddr(t) + "/0"}, 1, "does not answer"},
+		"no Redis": {[]string{"--redis", "redis://:hush-hush@" + testkit.FreeAddr(t) + "/0"}, 1, "is --redis right?"},
 		"bad URL":  {[]string{"--redis", "http://:hush-hush@localhost/0"}, 2, "--redis"},
 	} {
 		parts = append(parts, subtest{name, func(t *testing.T) {

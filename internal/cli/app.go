@@ -92,18 +92,24 @@ type server struct {
 	key, url string
 }
 
+// setting is where the server's URL is set, as messages name it.
+func (s server) setting() string { return s.key + " (" + config.EnvName(s.key) + ")" }
+
 // all are the servers of the roles, the broker first; one that has several
 // roles is named by the first.
 func (s *stores) all() []server {
 	r := s.cfg.Redis
 	var all []server
-	for _, one := range []server{{s.broker, "redis.url", r.URL}, {s.results, "redis.results_url", r.ResultsURL}, s.lockServer()} {
+	for _, one := range []server{s.brokerServer(), {s.results, "redis.results_url", r.ResultsURL}, s.lockServer()} {
 		if !slices.ContainsFunc(all, func(other server) bool { return other.client == one.client }) {
 			all = append(all, one)
 		}
 	}
 	return all
 }
+
+// brokerServer holds the queues and the schedule.
+func (s *stores) brokerServer() server { return server{s.broker, "redis.url", s.cfg.Redis.URL} }
 
 // lockServer holds the locks and the records.
 func (s *stores) lockServer() server {
@@ -136,9 +142,9 @@ func (s *stores) reachOne(ctx context.Context, deadline time.Time, one server) e
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case permanent(err):
-			return exit(exitConfig, redisconn.ReachError(one.url, one.key, err))
+			return exit(exitConfig, redisconn.ReachError(one.url, one.setting(), err))
 		case time.Now().After(deadline):
-			return exit(exitFailed, redisconn.ReachError(one.url, one.key, err))
+			return exit(exitFailed, redisconn.ReachError(one.url, one.setting(), err))
 		}
 		if !told {
 			told = true

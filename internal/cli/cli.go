@@ -17,7 +17,6 @@ import (
 	"github.com/solobeat/solobeat/config"
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
-	"github.com/solobeat/solobeat/tasks/celery"
 )
 
 // Exit codes of every command; `run` also passes its program's own.
@@ -36,9 +35,6 @@ type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
-
-// Env returns an environment variable, as os.LookupEnv does.
-type Env = config.Lookup
 
 // exitError is an error with an exit code. An empty message prints nothing.
 type exitError struct {
@@ -64,9 +60,10 @@ func exitf(code int, format string, args ...any) error {
 }
 
 // Main runs one command and returns its exit code. Handlers are what a worker
-// runs beside the commands of tasks:; nil for none.
-func Main(ctx context.Context, args []string, s Streams, env Env, handlers *tasks.Registry) int {
-	c := &program{Streams: s, env: env, handlers: handlers}
+// runs beside the commands of tasks:; nil for none. The environment is what
+// os.Environ returns.
+func Main(ctx context.Context, args []string, s Streams, environ []string, handlers *tasks.Registry) int {
+	c := &program{Streams: s, environ: environ, handlers: handlers}
 	root := c.root() //nolint:contextcheck // commands get their context from ExecuteContext
 	root.SetArgs(args)
 	root.SetIn(s.In)
@@ -86,9 +83,11 @@ func Main(ctx context.Context, args []string, s Streams, env Env, handlers *task
 		code = exitConfig
 	case isUsage(err):
 		code = exitUsage
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		code, err = signalCode(ctx), errInterrupted
 	}
 	if msg := strings.TrimSpace(err.Error()); msg != "" {
-		if cure := redisconn.Cure(err); cure != "" && !errors.Is(err, celery.ErrProbe) { // which has its own
+		if cure := redisconn.Cure(err); cure != "" {
 			msg += " (" + cure + ")"
 		}
 		_, _ = fmt.Fprintln(s.Err, "solobeat: "+strings.ReplaceAll(msg, "\n", "\nsolobeat: "))
@@ -102,17 +101,19 @@ type SignalError struct{ Signal os.Signal }
 // Error names the signal.
 func (e *SignalError) Error() string { return e.Signal.String() + " signal received" }
 
-// interrupted is the end of a command whose context a signal has ended before
-// it could do its work: exit code 128+n.
-func interrupted(ctx context.Context, when string) error {
-	code := 128 + int(syscall.SIGINT)
+// errInterrupted is what people read where a signal has ended a command before
+// it could do its work; the command itself returns its context's error.
+var errInterrupted = errors.New("interrupted")
+
+// signalCode is 128+n for the signal that has ended a command's context.
+func signalCode(ctx context.Context) int {
 	var e *SignalError
 	if errors.As(context.Cause(ctx), &e) {
 		if s, ok := e.Signal.(syscall.Signal); ok {
-			code = 128 + int(s)
+			return 128 + int(s)
 		}
 	}
-	return exitf(code, "interrupted %s", when)
+	return 128 + int(syscall.SIGINT)
 }
 
 // usageError marks errors about flags and arguments.
@@ -135,7 +136,7 @@ func isUsage(err error) bool {
 // program is what all commands share.
 type program struct {
 	Streams
-	env      Env
+	environ  []string
 	handlers *tasks.Registry
 
 	configPath string
@@ -199,6 +200,16 @@ func args(low, high int, names string) cobra.PositionalArgs {
 	}
 }
 
+// env is os.LookupEnv in the environment that the program was given.
+func (c *program) env(name string) (string, bool) {
+	for _, kv := range c.environ {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value, true
+		}
+	}
+	return "", false
+}
+
 var logLevels = []string{"debug", "info", "warn", "error"}
 
 // load reads the configuration: -c, $SOLOBEAT_CONFIG, or ./solobeat.yaml if it
@@ -213,7 +224,7 @@ func (c *program) load() (*config.Config, error) {
 			path = "solobeat.yaml"
 		}
 	}
-	c.warn(config.CheckEnv(os.Environ()))
+	c.warn(config.CheckEnv(c.environ))
 	cfg, problems, err := config.Load(path, c.env)
 	c.warn(problems)
 	if err != nil {

@@ -59,7 +59,7 @@ func (c *program) demo(ctx context.Context, o demo.Options) error {
 	case ctx.Err() == nil || errors.Is(err, demo.ErrNotSolo):
 		return err
 	case sum == nil:
-		return interrupted(ctx, "before the summary")
+		return ctx.Err()
 	default:
 		return nil
 	}

@@ -169,7 +169,7 @@ func (c *program) open(ctx context.Context, role string) (*stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.reach(ctx, 0, s.all()[0]); err != nil {
+	if err := s.reach(ctx, 0, s.brokerServer()); err != nil {
 		s.close()
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func TestX01_HelpExamplesParse(t *testing.T) {
 func TestHiddenCommandsAreHidden(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	code := Main(context.Background(), []string{"--help"}, Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard}, func(string) (string, bool) { return "", false }, nil)
+	code := Main(context.Background(), []string{"--help"}, Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard}, nil, nil)
 	if code != exitOK || strings.Contains(out.String(), "demo-") || strings.Contains(out.String(), "completion") {
 		t.Errorf("exit %d:\n%s", code, out.String())
 	}

@@ -26,12 +26,26 @@ import (
 func listing(t *testing.T, env map[string]string, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code := cli.Main(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs},
-		func(name string) (string, bool) { v, ok := env[name]; return v, ok }, nil)
+	code := cli.Main(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, environ(env), nil)
 	if code != 0 || errs.Len() > 0 {
 		t.Fatalf("%v: exit code %d: %s", args, code, errs.String())
 	}
 	return out.String()
+}
+
+func environ(env map[string]string) []string {
+	var list []string
+	for name, value := range env {
+		list = append(list, name+"="+value)
+	}
+	return list
+}
+
+// A command knows no other environment than the one it is given.
+func TestEnvironmentIsGiven(t *testing.T) {
+	t.Setenv("SOLOBEAT_FAVOURITE_COLOUR", "red")
+	t.Setenv("SOLOBEAT_NAMESPACE", "no such thing!")
+	listing(t, map[string]string{"SOLOBEAT_REDIS_URL": testkit.Redis(t).URL(0)}, "queues", "-o", "json")
 }
 
 // Before a job's first tick its next one is reckoned from the schedule file, if

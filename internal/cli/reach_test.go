@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -13,10 +14,10 @@ import (
 	"github.com/solobeat/solobeat/internal/testkit"
 )
 
-func storesOf(t *testing.T, broker, locks string) *stores {
+func storesOf(t *testing.T, log slog.Handler, broker, locks string) *stores {
 	t.Helper()
 	cfg := &config.Config{Worker: config.Worker{Queues: []string{"celery"}}, Redis: config.Redis{URL: broker, ResultsURL: broker, LocksURL: locks}}
-	s, err := openStores(cfg, slog.New(slog.DiscardHandler), "test")
+	s, err := openStores(cfg, slog.New(log), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,17 +25,36 @@ func storesOf(t *testing.T, broker, locks string) *stores {
 	return s
 }
 
+// heard is a log that tells when a message is in it, which is said once.
+type heard struct {
+	slog.Handler
+	message string
+	said    chan struct{}
+}
+
+func hear(message string) heard { return heard{slog.DiscardHandler, message, make(chan struct{})} }
+
+func (heard) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h heard) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == h.message {
+		close(h.said)
+	}
+	return nil
+}
+
 // A server of the locks that comes up late is waited for like the broker.
 func TestLateLockServerIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	addr := testkit.FreeAddr(t)
-	s := storesOf(t, "redis://"+miniredis.RunT(t).Addr()+"/0", "redis://"+addr+"/0")
+	log := hear("redis does not answer yet")
+	s := storesOf(t, log, "redis://"+miniredis.RunT(t).Addr()+"/0", "redis://"+addr+"/0")
 	reached := make(chan error, 1)
 	go func() { reached <- s.reach(t.Context(), 20*time.Second, s.all()...) }()
 	select {
 	case err := <-reached:
 		t.Fatalf("not waited for: %v", err)
-	case <-time.After(700 * time.Millisecond):
+	case <-log.said:
 	}
 	late := miniredis.NewMiniRedis()
 	if err := late.StartAddr(addr); err != nil {
@@ -59,7 +79,7 @@ func TestReachNamesTheServer(t *testing.T) {
 		"broker away": {"redis://:hush@" + down + "/3", "redis://:hush@" + down + "/3", exitFailed, "redis.url", "redis://****@" + down + "/3"},
 		"no database": {up.URL(0), up.URL(99), exitConfig, "redis.locks_url", up.URL(99)},
 	} {
-		s := storesOf(t, tc.broker, tc.locks)
+		s := storesOf(t, slog.DiscardHandler, tc.broker, tc.locks)
 		err := s.reach(t.Context(), 0, s.all()...)
 		var e *exitError
 		if !errors.As(err, &e) || e.code != tc.code {

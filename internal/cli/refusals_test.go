@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func TestRefusals(t *testing.T) {
 	do("acl", "setuser", "noget", "reset", "on", ">pw", "~*", "&*", "+@all", "-hmget")
 	const (
 		replica = "name the primary"
-		full    = "maxmemory"
+		full    = "raise its maxmemory"
 		keys    = "~<pattern>"
 		login   = "redis://user:password@host:6379/0"
 	)
@@ -74,11 +75,13 @@ func TestRefusals(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			var out, errs bytes.Buffer
-			code := cli.Main(ctx, strings.Fields(tc.args), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs},
-				func(name string) (string, bool) { v, ok := env[name]; return v, ok }, nil)
+			code := cli.Main(ctx, strings.Fields(tc.args), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, environ(env), nil)
 			text := errs.String()
 			if code != tc.code || !strings.Contains(text, tc.words) || ctx.Err() != nil {
 				t.Errorf("exit code %d, want %d and %q: %s", code, tc.code, tc.words, text)
+			}
+			if n := strings.Count(text, "ACL rule"); n > 1 {
+				t.Errorf("%d cures: %s", n, text)
 			}
 			for _, lie := range []string{"does not answer", "EXECABORT", "hush", "+eval", "ACL rule +set:"} {
 				if strings.Contains(text, lie) {
@@ -86,6 +89,31 @@ func TestRefusals(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A file whose name looks like a reply of Redis gets no cure of Redis'.
+func TestNoCureForFiles(t *testing.T) {
+	for _, file := range []string{"LOADING.yaml", "READONLY/NOPERM-key.yaml"} {
+		var out, errs bytes.Buffer
+		code := cli.Main(t.Context(), []string{"next", filepath.Join(t.TempDir(), file)}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, nil, nil)
+		if code == 0 || !strings.HasSuffix(errs.String(), ": no such file (check the path, and schedule.file)\n") {
+			t.Errorf("exit code %d: %s", code, errs.String())
+		}
+	}
+}
+
+// A signal while Redis is reached ends each command in one way.
+func TestSignalWhileRedisIsReached(t *testing.T) {
+	env := environ(map[string]string{"SOLOBEAT_REDIS_URL": "redis://" + testkit.FreeAddr(t) + "/0"})
+	for _, args := range []string{"queues", "locks list", "enqueue t", "result id", "run --lock l -- true"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(&cli.SignalError{Signal: syscall.SIGTERM})
+		var out, errs bytes.Buffer
+		code := cli.Main(ctx, strings.Fields(args), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, env, nil)
+		if code != 143 || errs.String() != "solobeat: interrupted\n" {
+			t.Errorf("%s: exit code %d: %s", args, code, errs.String())
+		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"os/exec"
 	"strconv"
 	"syscall"
@@ -128,7 +127,7 @@ type guardedRun struct {
 func (r *guardedRun) run(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
 		if ctx.Err() != nil {
-			return interrupted(ctx, "while waiting")
+			return ctx.Err()
 		}
 		return err
 	}
@@ -269,7 +268,7 @@ func (r *guardedRun) refused(ctx context.Context, err error) error {
 	case errors.As(err, &ee):
 		return err
 	case ctx.Err() != nil:
-		return interrupted(ctx, "while waiting")
+		return ctx.Err()
 	case errors.As(err, &done):
 		return r.completed(done)
 	case errors.As(err, &busy):
@@ -313,7 +312,7 @@ func (r *guardedRun) program(ctx context.Context, h *lockguard.Handle, hold *ide
 	}
 	deadline, _ := h.Deadline()
 	p, err := guardian.Start(context.WithoutCancel(ctx), guardian.Config{
-		Argv: r.o.argv, Env: guardian.Env(os.Environ(), guardian.Settings, env), RunID: id,
+		Argv: r.o.argv, Env: guardian.Env(r.c.environ, guardian.Settings, env), RunID: id,
 		Stdin: r.c.In, Stdout: r.c.Out, Stderr: r.c.Err, Deadline: deadline,
 	})
 	if err != nil {

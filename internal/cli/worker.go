@@ -154,11 +154,10 @@ func (r *replica) run(ctx context.Context) error {
 // servers are those that this process needs: a scheduler takes no locks and
 // reads no results.
 func (r *replica) servers() []server {
-	all := r.stores.all()
 	if !r.o.worker {
-		return all[:1]
+		return []server{r.stores.brokerServer()}
 	}
-	return all
+	return r.stores.all()
 }
 
 // stopped turns an error of a start that was interrupted into an orderly end.

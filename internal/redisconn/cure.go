@@ -9,30 +9,33 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// KeysRule is the ACL rule for a user who may not use the keys.
-const KeysRule = "~<pattern> for the keys of Celery (queues, unacked*, _kombu.*, celery-task-meta-*), solobeat:* and your locks, or ~*"
-
 // DBCure is for a database that the server does not have.
 const DBCure = "write a smaller number after the slash of the URL: a server has the databases 0 to 15, unless its setting databases says more"
 
-var commandRE = regexp.MustCompile(`run the '([^']+)' command`)
+var (
+	commandRE = regexp.MustCompile(`run the '([^']+)' command`)
+	// accessRE is a refusal of keys or channels, as Redis 6 and 7 word it.
+	accessRE = regexp.MustCompile(`(?i)access (?:a|(?:at least )?one of the) (key|channel)`)
+)
 
 // Cure says what to do about a server that answers and says no, "" if that is
-// not known. The text of err is searched, since scripts and transactions wrap
-// what a command was told.
+// not known or has been said. Only what the server said counts: names of
+// queues and files that stand around it do not.
 func Cure(err error) string {
-	if err == nil {
+	var told *curedError
+	var reply redis.Error
+	if errors.As(err, &told) || !errors.As(err, &reply) {
 		return ""
 	}
-	text := err.Error()
+	text := reply.Error()
 	has := func(words string) bool { return strings.Contains(text, words) }
-	switch {
+	switch { // scripts put words of their own before those of the command
 	case has("DB index is out of range"):
 		return DBCure
 	case has("WRONGPASS"), has("NOAUTH"):
 		return "put user and password into the URL: redis://user:password@host:6379/0"
 	case has("NOPERM"):
-		return permissionCure(text)
+		return PermissionCure(text, "")
 	case has("READONLY"):
 		return "this server is a replica: name the primary in the URL"
 	case has("MASTERDOWN"):
@@ -47,14 +50,17 @@ func Cure(err error) string {
 	return ""
 }
 
-func permissionCure(text string) string {
-	rule := ""
-	if m := commandRE.FindStringSubmatch(text); m != nil {
-		rule = "+" + m[1]
-	} else if lower := strings.ToLower(text); strings.Contains(lower, "channel") {
+// PermissionCure names the ACL rule that a server's refusal asks for, "" if
+// that is not known. The rules +command are for a refusal of the command; ""
+// takes the command that the refusal names.
+func PermissionCure(refusal, commands string) string {
+	rule := commands
+	if m := accessRE.FindStringSubmatch(refusal); m != nil && strings.EqualFold(m[1], "channel") {
 		rule = "&<pattern> for the channels of Celery and Solobeat, or &*"
-	} else if strings.Contains(lower, "key") {
-		rule = KeysRule
+	} else if m != nil {
+		rule = "~<pattern> for the keys of Celery (queues, unacked*, _kombu.*, celery-task-meta-*), solobeat:* and your locks, or ~*"
+	} else if m := commandRE.FindStringSubmatch(refusal); m != nil && rule == "" {
+		rule = "+" + m[1]
 	}
 	if rule == "" {
 		return ""
@@ -62,19 +68,41 @@ func permissionCure(text string) string {
 	return "give the user the ACL rule " + rule
 }
 
-// ReachError is the error of a first command to the server of a URL, which
-// setting names, such as redis.url: it tells a server that says no from one
-// that does not answer.
-func ReachError(url, setting string, err error) error {
-	if Answered(err) {
-		return fmt.Errorf("redis %s (%s): %w", MaskURL(url), setting, err)
+// WithCure adds to an error, as the end of its text, what to do about it; of
+// such an error [Cure] has nothing more to say. A cure of "" adds nothing.
+func WithCure(err error, cure string) error {
+	if cure == "" {
+		return err
 	}
-	return fmt.Errorf("redis %s does not answer: %w (is it running, and is %s right?)", MaskURL(url), err, variable(setting))
+	return &curedError{err: err, cure: cure}
 }
 
-// variable adds the environment variable that stands for a key.
-func variable(key string) string {
-	return key + " (SOLOBEAT_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) + ")"
+type curedError struct {
+	err  error
+	cure string
+}
+
+func (e *curedError) Error() string { return e.err.Error() + " (" + e.cure + ")" }
+func (e *curedError) Unwrap() error { return e.err }
+
+// Refusal is the error reply of a command that a script has called, where the
+// script passes its text on.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+// RedisError makes it a [redis.Error].
+func (Refusal) RedisError() {}
+
+// ReachError is the error of a first command to the server of a URL: it tells
+// a server that says no from one that does not answer. The setting is where the
+// URL is set, in the words of the command line: redis.url (SOLOBEAT_REDIS_URL),
+// or --redis.
+func ReachError(url, setting string, err error) error {
+	if Answered(err) {
+		return fmt.Errorf("redis %s of %s: %w", MaskURL(url), setting, err)
+	}
+	return fmt.Errorf("redis %s does not answer: %w (is it running, and is %s right?)", MaskURL(url), err, setting)
 }
 
 // Answered reports whether an error is a server's reply.

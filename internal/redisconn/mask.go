@@ -22,8 +22,9 @@ var (
 	// bareRE is a URL whose scheme is missing: user:password@host, or what
 	// stands before @host:port.
 	bareRE = regexp.MustCompile(`[^\s"]*:[^\s"]+@|[^\s"]+@([^\s"@:/]*:\d)`)
-	// hostRE is an address without a scheme that holds no secret.
-	hostRE = regexp.MustCompile(`^[\w.-]*(:\d{0,5})?(/\d*)?$`)
+	// hostRE is an address without a scheme that holds no secret: a password
+	// and the name of a user may look like a bare host and a port.
+	hostRE = regexp.MustCompile(`^((localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+):\d{1,5}(/\d*)?)?$`)
 )
 
 // MaskText hides users, passwords and option values of the URLs in a text, also
@@ -66,7 +67,8 @@ func maskBare(text string) string {
 }
 
 // MaskURL is [MaskText] for what should be one URL: without a scheme nothing of
-// it is shown, unless it is a host and a port.
+// it is shown, unless it is a host and a port, where the host is localhost or
+// has a dot in it.
 func MaskURL(raw string) string {
 	scheme, _, found := strings.Cut(raw, "://")
 	switch {

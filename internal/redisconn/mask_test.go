@@ -25,7 +25,13 @@ func TestMaskURL(t *testing.T) {
 		"user:hunter2@host":                        "****",
 		"user:hunter2":                             "****",
 		"hunter2 and more":                         "****",
-		"host:6379/0":                              "host:6379/0",
+		"hunter2":                                  "****",
+		"hunter.2":                                 "****",
+		"user:12345":                               "****",
+		"host:6379/0":                              "****",
+		"localhost:6379":                           "localhost:6379",
+		"127.0.0.1:6379/0":                         "127.0.0.1:6379/0",
+		"redis.example.com:6379":                   "redis.example.com:6379",
 		"":                                         "",
 	} {
 		if got := MaskURL(raw); got != want {

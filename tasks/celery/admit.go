@@ -25,7 +25,7 @@ func (e *Engine) admit(it *item, now time.Time) *commit {
 	}
 	m := it.msg
 	if field := m.Unsupported(); field != "" {
-		err := &tasks.Exception{Type: "Unsupported", Args: []any{"the message asks for " + field + ", which is not supported"}}
+		err := &tasks.Exception{Type: string(tasks.ReasonUnsupported), Args: []any{"the message asks for " + field + ", which is not supported"}}
 		return e.deadLetter(it, tasks.ReasonUnsupported, field, exceptionOf(err))
 	}
 	if e.cfg.Registered != nil && !e.cfg.Registered(m.Task) {

@@ -3,6 +3,7 @@ package celery
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,7 +52,7 @@ func NewClient(cfg ClientConfig) *Client {
 		cfg.Results = cfg.Broker
 	}
 	return &Client{
-		cfg: cfg, bound: map[string]bool{}, runner: redisconn.NewRunner(cfg.Broker), wake: newWakeScript(),
+		cfg: cfg, bound: map[string]bool{}, runner: redisconn.NewRunner(cfg.Broker), wake: fullScript(wakeLua),
 		keys: keys{prefix: cfg.KeyPrefix, namespace: cfg.Namespace, results: cfg.ResultsKeyPrefix},
 	}
 }
@@ -138,9 +139,10 @@ func bindQueue(ctx context.Context, rdb *redis.Client, prefix, queue string) err
 		p.SAdd(ctx, prefix+permanent, member)
 		return nil
 	})
-	for _, c := range cmds { // EXECABORT does not say why: the command does
-		if redis.HasErrorPrefix(err, "EXECABORT") && c.Err() != nil {
-			err = c.Err()
+	if redis.HasErrorPrefix(err, "EXECABORT") { // it does not say why: the command does
+		refused := func(c redis.Cmder) bool { return c.Err() != nil && !redis.HasErrorPrefix(c.Err(), "EXECABORT") }
+		if i := slices.IndexFunc(cmds, refused); i >= 0 {
+			err = cmds[i].Err()
 		}
 	}
 	if err != nil {

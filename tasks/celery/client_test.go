@@ -14,6 +14,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/internal/testkit"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
@@ -368,7 +369,7 @@ func TestProbe(t *testing.T) {
 		{"-select", "+select"},
 		{"-set", "+set"},
 		{"-publish", "+publish"},
-		{"-evalsha", "+evalsha"},
+		{"-evalsha", "+eval +evalsha"},
 		{"-eval", "+eval"},
 		{"-xadd", "+xadd"},
 		{"-hset", "+hset"},
@@ -381,7 +382,7 @@ func TestProbe(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := e.Probe(ctx)
-		if !errors.Is(err, ErrProbe) || !strings.Contains(err.Error(), c.rule) {
+		if !errors.Is(err, ErrProbe) || !redisconn.Answered(err) || !strings.Contains(err.Error(), "the ACL rule "+c.rule) || redisconn.Cure(err) != "" {
 			t.Errorf("%s: %v", c.denied, err)
 		}
 	}

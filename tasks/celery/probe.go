@@ -34,43 +34,32 @@ func (e *Engine) Probe(ctx context.Context) error {
 	case err == nil:
 		return fmt.Errorf("%w: probe: %q", errReply, refusal)
 	case denied(err.Error()):
-		return e.refused(ruleOf(err.Error(), "+eval +evalsha"), err)
+		return e.refused("+eval +evalsha", err)
 	}
 	return fmt.Errorf("celery: broker %s: %w", e.rdb.Options().Addr, err)
 }
 
 // refusedCommand tells what a refusal of one command in the script means.
 func (e *Engine) refusedCommand(command, text string) error {
-	err := errors.New(text)
-	lower := strings.ToLower(text)
-	index := strings.Contains(lower, "db index")
+	err := redisconn.Refusal(text)
+	index := strings.Contains(strings.ToLower(text), "db index")
 	if !index && !denied(text) { // a state of the server (full, loading, read only), which no rule mends
 		return fmt.Errorf("celery: broker %s: %s is refused: %w", e.rdb.Options().Addr, command, err)
 	}
 	if index {
-		return fmt.Errorf("%w: results database %s does not exist (%s): %w", ErrProbe, e.resultsDB(), redisconn.DBCure, err)
+		return fmt.Errorf("%w: results database %s: %w", ErrProbe, e.resultsDB(), redisconn.WithCure(err, redisconn.DBCure))
 	}
-	return e.refused(ruleOf(text, "+"+strings.ToLower(command)), err)
+	return e.refused("+"+strings.ToLower(command), err)
 }
 
-// ruleOf is the ACL rule that a refusal asks for: the command's, unless it is
-// about keys or channels.
-func ruleOf(text, command string) string {
-	switch lower := strings.ToLower(text); {
-	case strings.Contains(lower, "channel"):
-		return "&<pattern> for the channels of the broker and of results"
-	case strings.Contains(lower, "key"):
-		return redisconn.KeysRule
+// refused names the ACL rule that a refusal asks for: those of the commands,
+// unless it is about keys or channels.
+func (e *Engine) refused(commands string, err error) error {
+	cure := redisconn.PermissionCure(err.Error(), commands)
+	if strings.HasSuffix(cure, " +select") {
+		cure += "; or put results into the broker's own database"
 	}
-	return command
-}
-
-func (e *Engine) refused(rule string, err error) error {
-	hint := ""
-	if strings.EqualFold(rule, "+select") {
-		hint = "; or put results into the broker's own database"
-	}
-	return fmt.Errorf("%w: user %q needs the ACL rule %s%s: %w", ErrProbe, e.rdb.Options().Username, rule, hint, err)
+	return fmt.Errorf("%w: user %q: %w", ErrProbe, e.rdb.Options().Username, redisconn.WithCure(err, cure))
 }
 
 // resultsDB is the database of results as scripts take it: "" for the

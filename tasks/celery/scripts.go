@@ -49,17 +49,19 @@ type scripts struct {
 }
 
 func newScripts() *scripts {
-	plain := func(src string) *redisconn.Script { return redisconn.NewScript(preludeLua + src) }
-	full := func(src string) *redisconn.Script { return redisconn.NewScript(preludeLua+src, "allow-oom") }
+	full, plain := fullScript, plainScript
 	return &scripts{
-		cycle: full(cycleLua), settle: full(settleLua), due: full(dueLua), wake: newWakeScript(),
+		cycle: full(cycleLua), settle: full(settleLua), due: full(dueLua), wake: full(wakeLua),
 		register: plain(registerLua), beat: full(beatLua), leave: full(leaveLua), name: full(nameLua),
 		refresh: full(refreshLua), sweep: full(sweepLua), adopt: full(adoptLua), probe: plain(probeLua),
 	}
 }
 
-func newWakeScript() *redisconn.Script {
-	return redisconn.NewScript(preludeLua+wakeLua, "allow-oom")
+func plainScript(src string) *redisconn.Script { return redisconn.NewScript(preludeLua + src) }
+
+// fullScript may run on a full server.
+func fullScript(src string) *redisconn.Script {
+	return redisconn.NewScript(preludeLua+src, "allow-oom")
 }
 
 // errReply: a script answered in a form that it never answers in.

@@ -83,7 +83,7 @@ func (r *run) notLocked(ctx context.Context, err error) tasks.Outcome {
 	case errors.As(err, &busy):
 		return r.lockBusy(ctx, busy)
 	case errors.Is(err, lockguard.ErrForeignKey), errors.Is(err, lockguard.ErrConfig):
-		return deadLetter(&tasks.Exception{Type: "LockConfig", Args: []any{err.Error()}, Cause: err}, tasks.ReasonLockConfig)
+		return deadLetter(&tasks.Exception{Type: string(tasks.ReasonLockConfig), Args: []any{err.Error()}, Cause: err}, tasks.ReasonLockConfig)
 	case r.given():
 		return r.givenBack(ctx)
 	default:
@@ -269,7 +269,7 @@ func (r *run) notClaimed(ctx context.Context, err error) tasks.Outcome {
 	case errors.Is(err, idempotency.ErrKeyMissing), errors.Is(err, idempotency.ErrKeyTooLong), errors.Is(err, idempotency.ErrKeyText):
 		return keyMissing(err)
 	case errors.Is(err, idempotency.ErrBadOptions):
-		return deadLetter(&tasks.Exception{Type: "RecordConfig", Args: []any{err.Error()}, Cause: err}, tasks.ReasonRecordConfig)
+		return deadLetter(&tasks.Exception{Type: string(tasks.ReasonRecordConfig), Args: []any{err.Error()}, Cause: err}, tasks.ReasonRecordConfig)
 	case r.given():
 		return r.givenBack(ctx)
 	default:

@@ -133,7 +133,7 @@ func (r *run) release(ctx context.Context, cause error) (stale bool) {
 func (r *run) lostGuard(cause error) tasks.Outcome {
 	if r.d.Losses+1 >= r.w.cfg.PoisonAfter {
 		return failed(&tasks.Exception{
-			Type: "LockLost", Args: []any{fmt.Sprintf("lock or record was lost in %d runs", r.d.Losses+1)}, Cause: cause,
+			Type: string(tasks.ReasonLockLost), Args: []any{fmt.Sprintf("lock or record was lost in %d runs", r.d.Losses+1)}, Cause: cause,
 		}, tasks.ReasonLockLost)
 	}
 	return tasks.Outcome{Kind: tasks.Returned, Err: cause, Reason: tasks.ReasonLost, Lost: true}

@@ -145,7 +145,7 @@ func (r *run) planned(next func() tasks.Outcome) tasks.Outcome {
 		if errors.Is(err, tasks.ErrGuardVersion) {
 			return unknownGuard(err)
 		}
-		return deadLetter(&tasks.Exception{Type: "BadGuard", Args: []any{err.Error()}, Cause: err}, tasks.ReasonBadGuard)
+		return deadLetter(&tasks.Exception{Type: string(tasks.ReasonBadGuard), Args: []any{err.Error()}, Cause: err}, tasks.ReasonBadGuard)
 	}
 	if _, ok := r.w.cfg.Registry.Lookup(r.d.Task.Name); !ok {
 		return deadLetter(&tasks.Exception{
