@@ -185,6 +185,6 @@ func (l *JobLock) guard(j *Job, key string) *tasks.LockGuard {
 	return &tasks.LockGuard{
 		Key: key, Backend: cmp.Or(l.Backend, "redis"), TTLMS: cmp.Or(l.TTL, DefaultLockTTL).Milliseconds(),
 		RenewMS: l.Renew.Milliseconds(), MaxHoldMS: l.MaxHold.Milliseconds(), OnBusy: busy, FenceBase: l.FenceBase,
-		ExpectMS: cmp.Or(l.Expect, l.TTL, j.Timeout, DefaultExpect).Milliseconds(),
+		ExpectMS: j.ExpectedRun().Milliseconds(),
 	}
 }

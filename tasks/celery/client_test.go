@@ -487,3 +487,32 @@ func TestEmbeddedStore(t *testing.T) {
 		t.Errorf("%+v %v %v", res, ok, err)
 	}
 }
+
+// A digest stands for the message that comes next, on each of a queue's lists.
+func TestTails(t *testing.T) {
+	t.Parallel()
+	srv := testkit.Redis(t)
+	rdb, ctx := srv.Client(t), t.Context()
+	admin := NewAdmin(AdminConfig{Broker: rdb, Queues: []string{"celery", "slow"}})
+	tails := func() [][]string {
+		t.Helper()
+		got, err := admin.Tails(ctx)
+		if err != nil || len(got) != 2 || len(got[0]) != 4 || len(got[1]) != 4 {
+			t.Fatalf("%q, %v", got, err)
+		}
+		return got
+	}
+	if got := tails(); got[0][0] != "" || got[1][3] != "" {
+		t.Errorf("empty queues: %q", got)
+	}
+	rdb.LPush(ctx, "slow", "first", "second")
+	first := tails()[1][0]
+	rdb.LPush(ctx, "slow", "third")
+	if again := tails()[1][0]; first == "" || again != first {
+		t.Errorf("%q, then %q", first, again)
+	}
+	rdb.RPop(ctx, "slow")
+	if next := tails()[1][0]; next == first || next == "" {
+		t.Errorf("the next message has digest %q", next)
+	}
+}
