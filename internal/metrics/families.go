@@ -86,7 +86,7 @@ func newFamilies(reg prometheus.Registerer) families {
 		stoodAside:   f.counters("solobeat_stood_aside_total", "Times this replica met a claimed tick, a held lock or a completed record, once per tick.", "schedule", "at"),
 		lag:          f.histograms("solobeat_schedule_lag_seconds", "Time from a tick to its message, by the store's clock.", lagBuckets, "schedule"),
 		lastDue:      f.gauges("solobeat_schedule_last_due_tick_timestamp_seconds", "The last tick that was due.", "schedule"),
-		nextTick:     f.gauges("solobeat_schedule_next_run_timestamp_seconds", "The next tick.", "schedule"),
+		nextTick:     f.gauges("solobeat_schedule_next_run_timestamp_seconds", "When the next tick is published at the latest: the tick and the job's jitter.", "schedule"),
 		info:         f.gauges("solobeat_schedule_info", "Always 1; to join.", "schedule", "task", "queue"),
 		staleSeconds: f.gauges("solobeat_schedule_stale_seconds", "For how long claims of this job were refused since another file is newer; 0 below 5 minutes.", "schedule"),
 		quarantined:  f.gauges("solobeat_schedule_quarantined", "1 while a job is set aside for an error of its own.", "schedule"),

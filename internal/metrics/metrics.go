@@ -75,6 +75,7 @@ type Metrics struct {
 	locks     map[string]string
 	holders   map[lockguard.Labels]int
 	stores    map[string]Store
+	jitter    map[string]time.Duration // by job
 
 	families
 }
@@ -85,7 +86,7 @@ func New(cfg Config) *Metrics {
 	m := &Metrics{
 		reg: prometheus.NewRegistry(), cfg: cfg,
 		schedules: map[string]string{}, tasks: map[string]bool{}, queues: map[string]bool{}, locks: map[string]string{},
-		holders: map[lockguard.Labels]int{}, stores: map[string]Store{},
+		holders: map[lockguard.Labels]int{}, stores: map[string]Store{}, jitter: map[string]time.Duration{},
 	}
 	m.families = newFamilies(m.reg)
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -120,7 +121,7 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 		if i >= MaxJobs {
 			label = other
 		}
-		m.schedules[j.Name] = label
+		m.schedules[j.Name], m.jitter[j.Name] = label, j.Jitter
 		if i > MaxJobs {
 			continue
 		}

@@ -106,8 +106,13 @@ func (m *Metrics) SchedulerObserver() scheduler.Observer {
 		Tick: func(s string, outcome scheduler.TickOutcome, n int) {
 			m.ticks.WithLabelValues(m.schedule(s), string(outcome)).Add(float64(n))
 		},
-		Lag:       func(s string, lag time.Duration) { m.lag.WithLabelValues(m.schedule(s)).Observe(max(0, lag.Seconds())) },
-		Next:      func(s string, tick time.Time) { m.setTime(m.nextTick, s, tick) },
+		Lag: func(s string, lag time.Duration) { m.lag.WithLabelValues(m.schedule(s)).Observe(max(0, lag.Seconds())) },
+		Next: func(s string, tick time.Time) {
+			if !tick.IsZero() {
+				tick = tick.Add(m.jitter[s])
+			}
+			m.setTime(m.nextTick, s, tick)
+		},
 		LastDue:   func(s string, tick time.Time) { m.setTime(m.lastDue, s, tick) },
 		Heartbeat: func(at time.Time) { m.heartbeat.Set(seconds(at)) },
 		StandAside: func(s string) {
