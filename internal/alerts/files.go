@@ -1,14 +1,26 @@
 package alerts
 
-import "maps"
-
 // Files returns what is generated, by path relative to the repository.
 func Files() (map[string][]byte, error) {
-	rules, err := Rules(Groups())
-	if err != nil {
-		return nil, err
+	files := map[string][]byte{}
+	for name, write := range map[string]func() ([]byte, error){
+		"deploy/prometheus/alerts.yaml":                         func() ([]byte, error) { return Rules(Groups()) },
+		"deploy/grafana/provisioning/alerting/solobeat.yaml":    func() ([]byte, error) { return GrafanaRules(Groups()) },
+		"deploy/grafana/provisioning/datasources/solobeat.yaml": GrafanaDataSource,
+		"deploy/grafana/provisioning/dashboards/solobeat.yaml":  GrafanaProvider,
+	} {
+		text, err := write()
+		if err != nil {
+			return nil, err
+		}
+		files[name] = text
 	}
-	files := map[string][]byte{"deploy/prometheus/alerts.yaml": rules}
-	maps.Copy(files, map[string][]byte{})
+	for _, d := range Dashboards() {
+		text, err := d.JSON()
+		if err != nil {
+			return nil, err
+		}
+		files["deploy/grafana/dashboards/"+d.UID+".json"] = text
+	}
 	return files, nil
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/solobeat/solobeat/internal/alerts"
 	"github.com/solobeat/solobeat/internal/metrics"
+	"github.com/solobeat/solobeat/internal/testkit"
 	"github.com/solobeat/solobeat/scheduler"
 )
 
@@ -107,6 +111,15 @@ func queries() map[string]string {
 	for _, a := range alerts.All() {
 		all["alert "+a.Name] = a.Query
 	}
+	for _, d := range alerts.Dashboards() {
+		for _, s := range d.Sections {
+			for _, p := range s.Panels {
+				for i, target := range p.Targets {
+					all[fmt.Sprintf("panel %s / %s / %s / %d", d.UID, s.Title, p.Title, i)] = target.Expr
+				}
+			}
+		}
+	}
 	return all
 }
 
@@ -119,5 +132,67 @@ func TestM14_QueriesNameWhatIsExported(t *testing.T) {
 		for _, bad := range unknownNames(all[who], known) {
 			t.Errorf("%s names %s, which no process exports", who, bad)
 		}
+	}
+}
+
+// M14: what is exported is looked at by an alert or a panel.
+func TestM14_WhatIsExportedIsLookedAt(t *testing.T) {
+	t.Parallel()
+	known := exported(t)
+	seen := map[string]bool{}
+	for _, query := range queries() {
+		for _, m := range selector.FindAllStringSubmatch(query, -1) {
+			seen[family(m[1], known)] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if !seen[name] {
+			t.Errorf("%s is exported, and no alert and no panel looks at it", name)
+		}
+	}
+}
+
+// Legends name labels that their queries leave.
+func TestLegendsNameLabels(t *testing.T) {
+	t.Parallel()
+	name := regexp.MustCompile(`\{\{(\w+)\}\}`)
+	for _, d := range alerts.Dashboards() {
+		for _, s := range d.Sections {
+			for _, p := range s.Panels {
+				for _, target := range p.Targets {
+					var left []string
+					if m := by.FindStringSubmatch(target.Expr); m != nil {
+						left = strings.Split(m[1], ", ")
+					}
+					for _, l := range name.FindAllStringSubmatch(target.Legend, -1) {
+						if !slices.Contains(left, l[1]) {
+							t.Errorf("%s, %s: legend %q of %s", d.UID, p.Title, target.Legend, target.Expr)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// promtool takes every panel's query for PromQL.
+func TestPanelQueriesAreQueries(t *testing.T) {
+	t.Parallel()
+	var groups []alerts.Group
+	all := queries()
+	for i, who := range slices.Sorted(maps.Keys(all)) {
+		expr := strings.ReplaceAll(all[who], "$__rate_interval", "1m")
+		groups = append(groups, alerts.Group{Name: fmt.Sprint(i), Alerts: []alerts.Alert{{Name: "A", Query: "(" + expr + ")", Op: alerts.Above}}})
+	}
+	rules, err := alerts.Rules(groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, rules, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), testkit.Promtool(t), "check", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
