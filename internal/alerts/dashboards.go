@@ -87,8 +87,8 @@ func quantile(p, histogram, selector, by string) string {
 }
 
 // perSecond is the rate of a counter by labels.
-func perSecond(counter, selector, by string) string {
-	return "sum by (" + by + ") (rate(" + counter + selector + "[$__rate_interval]))"
+func perSecond(counter, by string) string {
+	return "sum by (" + by + ") (rate(" + counter + "[$__rate_interval]))"
 }
 
 func overview() Section {
@@ -108,13 +108,13 @@ func queues() Section {
 			q(`max by (queue, state) (solobeat_queue_depth)`, "{{queue}} {{state}}")),
 		series("Age of the next message", seconds, "For how long the message that comes next was seen to wait: a lower bound.",
 			q(`max by (queue) (solobeat_queue_oldest_age_seconds)`, "{{queue}}")),
-		series("Messages by outcome", rate, "", q(perSecond("solobeat_task_processed_total", "", "outcome"), "{{outcome}}")),
-		series("Messages by task", rate, "", q(perSecond("solobeat_task_processed_total", "", "task"), "{{task}}")),
-		series("Failures by reason", rate, "", q(perSecond("solobeat_task_failures_total", "", "task, reason"), "{{task}} {{reason}}")),
+		series("Messages by outcome", rate, "", q(perSecond("solobeat_task_processed_total", "outcome"), "{{outcome}}")),
+		series("Messages by task", rate, "", q(perSecond("solobeat_task_processed_total", "task"), "{{task}}")),
+		series("Failures by reason", rate, "", q(perSecond("solobeat_task_failures_total", "task, reason"), "{{task}} {{reason}}")),
 		series("Retries, parked, dead letters", rate, "",
-			q(perSecond("solobeat_task_retries_total", "", "queue"), "{{queue}} retries"),
-			q(perSecond("solobeat_task_parked_total", "", "queue, reason"), "{{queue}} parked: {{reason}}"),
-			q(perSecond("solobeat_task_dead_total", "", "queue"), "{{queue}} dead letters")),
+			q(perSecond("solobeat_task_retries_total", "queue"), "{{queue}} retries"),
+			q(perSecond("solobeat_task_parked_total", "queue, reason"), "{{queue}} parked: {{reason}}"),
+			q(perSecond("solobeat_task_dead_total", "queue"), "{{queue}} dead letters")),
 		series("Run time, 95 %", seconds, "", q(quantile("0.95", "solobeat_task_runtime_seconds", "", "task"), "{{task}}")),
 		series("Wait after ETA, 95 %", seconds, "Messages without ETA carry no time.", q(quantile("0.95", "solobeat_task_queue_wait_seconds", "", "queue"), "{{queue}}")),
 		series("Takeovers and losses", rate, "",
@@ -130,8 +130,8 @@ func queues() Section {
 
 func schedules() Section {
 	return Section{"Schedules", []Panel{
-		series("Ticks by outcome", rate, "As replicas met them: one publishes, the others find it claimed.", q(perSecond("solobeat_schedule_ticks_total", "", "outcome"), "{{outcome}}")),
-		series("Stood aside", rate, "Replicas that met a claimed tick, a held lock or a completed record.", q(perSecond("solobeat_stood_aside_total", "", "at"), "{{at}}")),
+		series("Ticks by outcome", rate, "As replicas met them: one publishes, the others find it claimed.", q(perSecond("solobeat_schedule_ticks_total", "outcome"), "{{outcome}}")),
+		series("Stood aside", rate, "Replicas that met a claimed tick, a held lock or a completed record.", q(perSecond("solobeat_stood_aside_total", "at"), "{{at}}")),
 		series("Lag of ticks, 99 %", seconds, "From a tick to its message, by the clock of Redis.", q(quantile("0.99", "solobeat_schedule_lag_seconds", "", "schedule"), "{{schedule}}")),
 		series("Since the last success", seconds, "", q(`time() - max by (schedule) (solobeat_schedule_last_success_timestamp_seconds)`, "{{schedule}}")),
 		{
@@ -146,22 +146,22 @@ func schedules() Section {
 
 func locks() Section {
 	return Section{"Locks", []Panel{
-		series("Attempts by result", rate, "", q(perSecond("solobeat_lock_acquire_total", "", "result"), "{{result}}")),
+		series("Attempts by result", rate, "", q(perSecond("solobeat_lock_acquire_total", "result"), "{{result}}")),
 		series("Losses", count, "Within 5 minutes.",
 			q(`sum by (reason) (increase(solobeat_lock_lost_total[5m]))`, "lost: {{reason}}"),
 			q(`sum(increase(solobeat_lock_expired_while_held_total[5m]))`, "ended under a run"),
 			q(`sum(increase(solobeat_fenced_total[5m]))`, "writes refused")),
-		series("Renewals", rate, "", q(perSecond("solobeat_lock_renewals_total", "", "result"), "{{result}}")),
+		series("Renewals", rate, "", q(perSecond("solobeat_lock_renewals_total", "result"), "{{result}}")),
 		series("Renewal round trip, 99 %", seconds, "", q(quantile("0.99", "solobeat_lock_renewal_duration_seconds", "", "backend"), "{{backend}}")),
 		series("Wait for a lock, 95 %", seconds, "From the first attempt to the grant.", q(quantile("0.95", "solobeat_lock_wait_seconds", "", "lock"), "{{lock}}")),
-		series("Releases by result", rate, "", q(perSecond("solobeat_lock_release_total", "", "result"), "{{result}}")),
+		series("Releases by result", rate, "", q(perSecond("solobeat_lock_release_total", "result"), "{{result}}")),
 	}}
 }
 
 func records() Section {
 	return Section{"Records", []Panel{
-		series("Decisions", rate, "What claims of records came to.", q(perSecond("solobeat_record_decisions_total", "", "decision"), "{{decision}}")),
-		series("Calls to the store", rate, "", q(perSecond("solobeat_record_operations_total", "", "operation, result"), "{{operation}} {{result}}")),
+		series("Decisions", rate, "What claims of records came to.", q(perSecond("solobeat_record_decisions_total", "decision"), "{{decision}}")),
+		series("Calls to the store", rate, "", q(perSecond("solobeat_record_operations_total", "operation, result"), "{{operation}} {{result}}")),
 		series("Latency of the store, 99 %", seconds, "", q(quantile("0.99", "solobeat_record_operation_duration_seconds", "", "operation"), "{{operation}}")),
 		series("Lost and stale", count, "Within 5 minutes: records that vanished under a run, and calls that met a record which another run had taken over.",
 			q(`sum(increase(solobeat_record_lost_total[5m]))`, "lost"),

@@ -170,7 +170,7 @@ func (p *problems) query(where string, d alertQuery, earlier []string) {
 	case "__expr__":
 		var threshold expr.TypeThreshold
 		p.check(threshold.UnmarshalJSONStrict(b), where)
-		p.oneOf(where+": type", string(threshold.Type), "threshold")
+		p.oneOf(where+": type", threshold.Type, "threshold")
 		if !slices.Contains(earlier, threshold.Expression) {
 			p.add("%s: expression %q is no query above", where, threshold.Expression)
 		}
@@ -351,7 +351,7 @@ func checkProvisioning(text []byte, into any) (p problems) {
 // checkDashboard lists what is wrong with a dashboard.
 func checkDashboard(text []byte) (p problems) {
 	plugins.RegisterDefaultPlugins()
-	p.check(new(dashboard.Dashboard).UnmarshalJSONStrict(text), "dashboard")
+	p.check(new(dashboard.Dashboard).UnmarshalJSONStrict(text), "dashboard") //nolint:staticcheck // the form that dashboards are provisioned in
 	var d struct {
 		Refresh       string
 		SchemaVersion int

@@ -9,8 +9,11 @@ import (
 )
 
 var (
-	acquireResults  = []string{"acquired", "busy", "error", "cancelled"}
-	renewOutcomes   = []lockguard.RenewOutcome{lockguard.RenewOK, lockguard.RenewFailed, lockguard.RenewRejected}
+	acquireResults   = []string{"acquired", "busy", "error", "cancelled"}
+	renewOutcomes    = []lockguard.RenewOutcome{lockguard.RenewOK, lockguard.RenewFailed, lockguard.RenewRejected}
+	recordOperations = []idempotency.Operation{
+		idempotency.OpClaim, idempotency.OpRenew, idempotency.OpComplete, idempotency.OpRelease, idempotency.OpFail,
+	}
 	recordDecisions = []idempotency.Decision{
 		idempotency.DecisionClaimed, idempotency.DecisionCompleted, idempotency.DecisionInProgress,
 		idempotency.DecisionTakeover, idempotency.DecisionMismatch, idempotency.DecisionUnavailable,

@@ -68,14 +68,17 @@ func (c *jobCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *jobCollector) Collect(ch chan<- prometheus.Metric) {
-	send := func(desc *prometheus.Desc, job string, at time.Time) {
-		if !at.IsZero() {
-			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(at.UnixMilli())/1000, job)
+	for _, s := range c.get() {
+		if !s.LastSuccess.IsZero() {
+			ch <- prometheus.MustNewConstMetric(successDesc, prometheus.GaugeValue, seconds(s.LastSuccess), s.Job)
+		}
+		if !s.Since.IsZero() {
+			ch <- prometheus.MustNewConstMetric(createdDesc, prometheus.GaugeValue, seconds(s.Since), s.Job)
+		}
+		if !s.LastBegun.IsZero() {
+			ch <- prometheus.MustNewConstMetric(acquiredDesc, prometheus.GaugeValue, seconds(s.LastBegun), s.Job)
 		}
 	}
-	for _, s := range c.get() {
-		send(successDesc, s.Job, s.LastSuccess)
-		send(createdDesc, s.Job, s.Since)
-		send(acquiredDesc, s.Job, s.LastBegun)
-	}
 }
+
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

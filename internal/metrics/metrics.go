@@ -144,6 +144,9 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 		}
 		m.recordLost.WithLabelValues(label)
 		m.runTwice.WithLabelValues(label)
+		for _, op := range recordOperations {
+			m.recordStale.WithLabelValues(label, string(op))
+		}
 		for _, at := range []string{"tick", "lock", "record"} {
 			m.stoodAside.WithLabelValues(label, at)
 		}

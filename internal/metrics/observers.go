@@ -62,7 +62,7 @@ func (m *Metrics) heldStart(l lockguard.Labels, since time.Time) {
 	defer m.mu.Unlock()
 	m.holders[lockguard.Labels{Lock: name}]++
 	m.lockHolders.WithLabelValues(name).Inc()
-	m.lockHoldStart.WithLabelValues(name).Set(float64(since.UnixMilli()) / 1000)
+	m.lockHoldStart.WithLabelValues(name).Set(seconds(since))
 }
 
 func (m *Metrics) heldEnd(l lockguard.Labels) {
@@ -101,7 +101,6 @@ func (m *Metrics) RecordObserver() idempotency.Observer {
 
 // SchedulerObserver counts what the scheduler reports.
 func (m *Metrics) SchedulerObserver() scheduler.Observer {
-	seconds := func(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 	return scheduler.Observer{
 		Tick: func(s string, outcome scheduler.TickOutcome, n int) {
 			m.ticks.WithLabelValues(m.schedule(s), string(outcome)).Add(float64(n))
@@ -138,7 +137,7 @@ func (m *Metrics) setTime(g *prometheus.GaugeVec, schedule string, t time.Time) 
 	case t.IsZero():
 		g.DeleteLabelValues(label)
 	default:
-		g.WithLabelValues(label).Set(float64(t.UnixMilli()) / 1000)
+		g.WithLabelValues(label).Set(seconds(t))
 	}
 }
 
