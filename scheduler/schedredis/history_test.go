@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/solobeat/solobeat/internal/testkit"
@@ -63,10 +64,14 @@ func TestHistoryOfRuns(t *testing.T) {
 // a success of a task that had succeeded before is told.
 func TestNotesOfRuns(t *testing.T) {
 	t.Parallel()
-	srv := testkit.Redis(t)
-	rdb, ctx := srv.Client(t), t.Context()
-	for _, plain := range []bool{true, false} {
-		s := schedredis.New(rdb, schedredis.Options{Namespace: fmt.Sprint(plain), Plain: plain})
+	rdb, ctx := testkit.Redis(t).Client(t), t.Context()
+	embedded := testkit.RedisClient(t, miniredis.RunT(t).Addr(), 0) // the demo's
+	for i, plain := range []bool{true, false, true} {
+		client := rdb
+		if i == 2 {
+			client = embedded
+		}
+		s := schedredis.New(client, schedredis.Options{Namespace: fmt.Sprint(plain), Plain: plain})
 		state := func() scheduler.JobState {
 			t.Helper()
 			all, err := s.Load(ctx, []string{"j"})

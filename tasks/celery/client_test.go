@@ -13,6 +13,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/solobeat/solobeat/internal/testkit"
 	"github.com/solobeat/solobeat/tasks"
@@ -488,11 +489,17 @@ func TestEmbeddedStore(t *testing.T) {
 	}
 }
 
-// A digest stands for the message that comes next, on each of a queue's lists.
+// A digest stands for the message that comes next, on each of a queue's lists;
+// on the demo's embedded store too.
 func TestTails(t *testing.T) {
 	t.Parallel()
-	srv := testkit.Redis(t)
-	rdb, ctx := srv.Client(t), t.Context()
+	t.Run("redis", func(t *testing.T) { digests(t, testkit.Redis(t).Client(t)) })
+	t.Run("embedded", func(t *testing.T) { digests(t, testkit.RedisClient(t, miniredis.RunT(t).Addr(), 0)) })
+}
+
+func digests(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	ctx := t.Context()
 	admin := NewAdmin(AdminConfig{Broker: rdb, Queues: []string{"celery", "slow"}})
 	tails := func() [][]string {
 		t.Helper()
