@@ -29,10 +29,31 @@ import (
 // SIGINT, SIGTERM and SIGHUP.
 func Main(handlers *tasks.Registry) {
 	guardian.RunIfChild() // does not return in a guardian process
-	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
+	ctx, stop := stopContext()
 	code := cli.Main(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.LookupEnv, handlers)
 	stop()
 	os.Exit(code)
+}
+
+// stopContext ends with the first stop signal, with which one as its cause.
+// Later ones change nothing.
+func stopContext() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	if stop := stopSignals(); len(stop) > 0 { // none would mean all
+		signal.Notify(signals, stop...)
+	}
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(&cli.SignalError{Signal: s})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
 }
 
 // stopSignals are those that end the program in order. One that the caller

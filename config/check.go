@@ -4,12 +4,14 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/solobeat/solobeat/internal/redisconn"
+	"github.com/solobeat/solobeat/internal/typo"
 	"github.com/solobeat/solobeat/scheduler"
 )
 
@@ -127,8 +129,10 @@ func (c *Config) LockKeyProblem(key string) string {
 }
 
 // Together checks what only both files tell: a lock whose key is a queue would
-// take the queue's list for a lock. The error is a [Problems].
-func Together(c *Config, jobs []*scheduler.Job) error {
+// take the queue's list for a lock, and a job's task that almost has the name
+// of an entry of tasks: is probably that. The problems hold the warnings too;
+// the error, a [Problems], is nil if there are no others.
+func Together(c *Config, jobs []*scheduler.Job) (Problems, error) {
 	queues := c.queueSet()
 	for _, j := range jobs {
 		if j.Queue != "" {
@@ -137,27 +141,30 @@ func Together(c *Config, jobs []*scheduler.Job) error {
 	}
 	var ps Problems
 	var file *yaml.Node // parsed once there is something to point at
-	for _, j := range jobs {
-		if j.Lock == nil {
-			continue
-		}
-		msg := keyProblem(j.Lock.Key, queues, c.Redis.GlobalKeyPrefix)
-		if msg == "" {
-			continue
-		}
+	add := func(j *scheduler.Job, p Problem, keys ...string) {
 		if file == nil {
 			file = readTree(c.Schedule.File)
 		}
-		p := Problem{File: c.Schedule.File, Path: "jobs." + j.Name + ".lock.key", Message: msg, Cure: otherKey}
-		p.Line, p.Col = lockPlace(file, j.Name)
+		p.File, p.Path = c.Schedule.File, "jobs."+j.Name+"."+strings.Join(keys, ".")
+		p.Line, p.Col = jobPlace(file, j.Name, keys...)
 		ps = append(ps, p.masked())
+	}
+	for _, j := range jobs {
+		if j.Lock != nil {
+			if msg := keyProblem(j.Lock.Key, queues, c.Redis.GlobalKeyPrefix); msg != "" {
+				add(j, Problem{Message: msg, Cure: otherKey}, "lock", "key")
+			}
+		}
+		if near := c.nearTask(j.Task); near != "" {
+			add(j, Problem{Message: "no entry of tasks: has the name " + j.Task, Cure: "did you mean " + near + "?", Warning: true}, "task")
+		}
 	}
 	for _, t := range c.Tasks {
 		l := t.Config.Lock
-		if l == nil || keyProblem(l.Name, c.queueSet(), c.Redis.GlobalKeyPrefix) != "" {
+		if l == nil || keyProblem(l.Key, c.queueSet(), c.Redis.GlobalKeyPrefix) != "" {
 			continue // the worker's own queues have been checked
 		}
-		msg := keyProblem(l.Name, queues, c.Redis.GlobalKeyPrefix)
+		msg := keyProblem(l.Key, queues, c.Redis.GlobalKeyPrefix)
 		if msg == "" {
 			continue
 		}
@@ -167,7 +174,20 @@ func Together(c *Config, jobs []*scheduler.Job) error {
 		}.masked())
 	}
 	ps.sort()
-	return ps.err()
+	return ps, ps.err()
+}
+
+// nearTask is the entry of tasks: that a name without one was probably meant to
+// be. A name far from all of them is that of a task of an app.
+func (c *Config) nearTask(name string) string {
+	names := make([]string, len(c.Tasks))
+	for i, t := range c.Tasks {
+		names[i] = t.Name
+	}
+	if slices.Contains(names, name) {
+		return ""
+	}
+	return typo.Nearest(name, names)
 }
 
 // readTree reads a file again, for the places in it; a file that cannot be
@@ -185,12 +205,14 @@ func readTree(path string) *yaml.Node {
 	return root
 }
 
-// lockPlace is where a job's lock key stands: in the job, or in defaults:.
-func lockPlace(root *yaml.Node, job string) (line, col int) {
+// jobPlace is where a key of a job stands: in the job, or in defaults:.
+func jobPlace(root *yaml.Node, job string, keys ...string) (line, col int) {
 	entry := valueOf(valueOf(root, "jobs"), job)
-	for _, n := range []*yaml.Node{
-		valueOf(valueOf(entry, "lock"), "key"), valueOf(valueOf(valueOf(root, "defaults"), "lock"), "key"), entry,
-	} {
+	own, shared := entry, valueOf(root, "defaults")
+	for _, k := range keys {
+		own, shared = valueOf(own, k), valueOf(shared, k)
+	}
+	for _, n := range []*yaml.Node{own, shared, entry} {
 		if n != nil {
 			return n.Line, n.Column
 		}

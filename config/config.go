@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/solobeat/solobeat/tasks"
 )
 
 // Defaults of solobeat.yaml.
 const (
 	DefaultRedisURL      = "redis://localhost:6379/0"
-	DefaultNamespace     = "default"
+	DefaultNamespace     = tasks.DefaultNamespace
 	DefaultQueue         = "celery"
 	DefaultMetricsListen = "127.0.0.1:9464"
 	DefaultGrace         = 20 * time.Second

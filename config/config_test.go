@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/solobeat/solobeat/internal/render"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/command"
@@ -62,19 +61,6 @@ func TestDefaultsWithoutFile(t *testing.T) {
 	}
 }
 
-var templates = cmp.Comparer(func(a, b *render.Template) bool {
-	return (a == nil) == (b == nil) && (a == nil || a.String() == b.String())
-})
-
-func parseKey(t *testing.T, text string, kind render.Kind) *render.Template {
-	t.Helper()
-	k, err := render.Parse("", text, kind)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
 func TestEveryKeyIsRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("testdata", "good", "solobeat-all-keys.yaml")
@@ -103,16 +89,16 @@ func TestEveryKeyIsRead(t *testing.T) {
 				Config: worker.TaskConfig{
 					Params: day, Timeout: 10 * time.Minute, Retries: &tasks.RetryPolicy{Max: 5, BaseMS: 1000, MaxDelayMS: 60_000}, AckEarly: true,
 					Lock: &worker.LockConfig{
-						Key: parseKey(t, "report:lock", render.Text), Name: "report:lock", Backend: "redis", TTL: 30 * time.Second, Renew: 10 * time.Second,
+						Key: "report:lock", Backend: "redis", TTL: 30 * time.Second, Renew: 10 * time.Second,
 						Expect: 5 * time.Minute, MaxHold: 15 * time.Minute, OnBusy: tasks.OnBusySkip, FenceBase: 1 << 52,
 					},
-					Record: &worker.RecordConfig{Key: parseKey(t, "{{ .Params.day }}", render.Key), Store: "redis", Retention: 48 * time.Hour, Fingerprint: day},
+					Record: &worker.RecordConfig{Key: "{{ .Params.day }}", Store: "redis", Retention: 48 * time.Hour, Fingerprint: day},
 				},
 			},
 			{Name: "apps.no-number", Config: worker.TaskConfig{Retries: &tasks.RetryPolicy{BaseMS: 10_000, MaxDelayMS: 600_000}}},
 		},
 	}
-	if diff := cmp.Diff(want, c, templates, cmpopts.IgnoreUnexported(Task{}, scheduler.Job{})); diff != "" {
+	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Task{}, scheduler.Job{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -121,7 +107,7 @@ func TestDefaultKeyOfATaskLock(t *testing.T) {
 	t.Parallel()
 	c := load(t, "namespace: shop\ntasks: {pay: {lock: {}, idempotency: {}}}\n", nil)
 	cfg := c.Tasks[0].Config
-	if cfg.Lock.Name != "solobeat:shop:lock:task:pay" || cfg.Lock.Key.String() != cfg.Lock.Name || cfg.Record.Key != nil {
+	if cfg.Lock.Key != "solobeat:shop:lock:task:pay" || cfg.Record.Key != "" {
 		t.Errorf("%+v %+v", cfg.Lock, cfg.Record)
 	}
 }
@@ -178,12 +164,13 @@ func TestErrorsInTheEnvironment(t *testing.T) {
 	t.Parallel()
 	file := "worker: {queues: [a]}\nredis: {url: redis://file}\n"
 	for name, c := range map[string]struct{ value, words string }{
-		"SOLOBEAT_WORKER_CONCURRENCY":     {"many", "want a whole number"},
+		"SOLOBEAT_WORKER_CONCURRENCY":     {"many", `want a whole number, got the text "many" (write a number from 1`},
 		"SOLOBEAT_WORKER_GRACE":           {"30", "write the unit"},
 		"SOLOBEAT_LOG_LEVEL":              {"warning", "known here"},
 		"SOLOBEAT_WORKER_QUEUES":          {"a,,b", "empty"},
 		"SOLOBEAT_NAMESPACE":              {"My App", "write my-app"},
 		"SOLOBEAT_REDIS_URL":              {"redis://:hunter2@host:x", "no port"},
+		"SOLOBEAT_REDIS_LOCKS_URL":        {"redis://host/-1", "out of range"},
 		"SOLOBEAT_REDIS_RESULTS_URL":      {"redis://other", "broker's server"},
 		"SOLOBEAT_REDIS_URL_FILE":         {"/no/such/file", "no such file"},
 		"SOLOBEAT_METRICS_LISTEN":         {"9464", "127.0.0.1:9464"},
@@ -287,13 +274,14 @@ func TestNoSecretInMessages(t *testing.T) {
 		"redis://:hun@ter2hunter2@host:x", "redis://:a/hunter2@host", "redis://:a#hunter2@host", "redis://:a?hunter2@host:1", "redis://:a hunter2@host", "redis://:%zzhunter2@host",
 		"redis://:a'hunter2@host", "http://:hunter2@host", "redis://host?password=hunter2", "redis://host/0?password=hunter2&x=1", "redis://host/hunter2:x@y", "rediss://:hunter2@host/x",
 		"://:hunter2@host", "redis://:hunter2@[::1", "REDIS://:hunter2@host:x", "redis://:hunter2@host/0?read_timeout=x",
+		"redis://host/0?dial_timeout=hunter2", "user:hunter2@host:6379", "user:hunter2@host", "hunter2@host:6379", ":hunter2@host:6379/0",
 	}
 	for _, u := range urls {
 		q := fmt.Sprintf("%q", u)
 		texts := map[string]string{
 			"url": "redis: {url: " + q + ", results_url: " + q + ", locks_url: " + q + "}\n", "block": "redis: " + q + "\n", "key": "redis: {" + q + ": 1}\n", "top": q + "\n",
 			"level": "log: {level: " + q + "}\n", "queue": "worker: {queues: [" + q + ", " + q + "], grace: " + q + ", concurrency: " + q + ", name: " + q + "}\n",
-			"namespace": "namespace: " + q + "\n", "listen": "metrics: {listen: " + q + "}\n", "file": "redis: {url_file: " + q + "}\n", "twice": "redis:\n  url: " + q + "\n  url: " + q + "\n",
+			"namespace": "namespace: " + q + "\n", "listen": "metrics: {listen: " + q + "}\n", "file": "redis: {url_file: " + q + "}\n", "schedule": "schedule: {file: " + q + "}\n", "dir": "tasks: {a: {command: [x], dir: " + q + ", env: {" + q + ": a}}}\n", "twice": "redis:\n  url: " + q + "\n  url: " + q + "\n",
 			"unquoted": "redis:\n  url: *" + u + "\n", "broken": "redis:\n  url: \"" + u + "\n", "task": "tasks: {" + q + ": {command: " + q + "}}\n", "lock": "tasks: {a: {lock: {key: " + q + ", backend: " + q + "}}}\n",
 		}
 		for place, text := range texts {
@@ -351,10 +339,11 @@ jobs:
 	}
 	var got []string
 	var ps Problems
-	if err := Together(c, jobs); !errors.As(err, &ps) {
+	all, err := Together(c, jobs)
+	if !errors.As(err, &ps) {
 		t.Fatalf("error %v", err)
 	}
-	for _, p := range ps {
+	for _, p := range all {
 		got = append(got, p.String())
 	}
 	want := []string{
@@ -370,15 +359,22 @@ jobs:
 	// would be taken for a lock.
 	c.Redis.GlobalKeyPrefix = "app:"
 	jobs[0].Lock.Key = "app:celery\x06\x163"
-	if err := Together(c, jobs); err == nil {
+	if _, err := Together(c, jobs); err == nil {
 		t.Error("a prefixed list was accepted as a lock key")
 	}
 	if c.LockKeyProblem("app:celery") == "" || c.LockKeyProblem("app:unacked") == "" || c.LockKeyProblem("report:lock") != "" {
 		t.Error("LockKeyProblem does not know the prefix")
 	}
 	jobs[0].Lock.Key = "free"
-	if err := Together(c, jobs); err != nil {
-		t.Error(err)
+	if ps, err := Together(c, jobs); err != nil || len(ps) > 0 {
+		t.Error(ps, err)
+	}
+	// A name that is nearly that of an entry.
+	c.Tasks = []Task{{Name: "reports.hourly"}, {Name: "shop.order"}}
+	jobs[0].Task, jobs[1].Task = "reports.hourli", "billing.charge"
+	wantWarning := scheduleFile + ":5:11: warning: jobs.a.task: no entry of tasks: has the name reports.hourli (did you mean reports.hourly?)"
+	if ps, err := Together(c, jobs); err != nil || len(ps) != 1 || ps[0].String() != wantWarning {
+		t.Error(ps, err)
 	}
 }
 
@@ -469,5 +465,25 @@ func TestProblems(t *testing.T) {
 	}
 	if err := ps.Warnings().err(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A mistake that is made everywhere does not fill the screen; errors are shown
+// before warnings.
+func TestManyProblems(t *testing.T) {
+	t.Parallel()
+	var ps Problems
+	for i := range 120 {
+		ps = append(ps, Problem{File: "f", Line: i + 1, Col: 1, Message: "m", Warning: i < 60})
+	}
+	lines := ps.Lines()
+	if len(lines) != 51 || lines[0] != "f:61:1: m" || lines[50] != "and 70 more" {
+		t.Errorf("%d lines: %s … %s", len(lines), lines[0], lines[len(lines)-1])
+	}
+	if text := ps.Error(); strings.Count(text, "\n") != 50 || !strings.HasSuffix(text, "\nand 10 more") {
+		t.Errorf("error: %s", text)
+	}
+	if got := ps[:50].Lines(); len(got) != 50 || got[0] != "f:1:1: warning: m" {
+		t.Errorf("50 problems: %d lines, %s first", len(got), got[0])
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/solobeat/solobeat/internal/redisconn"
 )
 
 // decoder walks a YAML tree strictly: what a key's reader does not ask for is
@@ -188,9 +190,11 @@ func kindName(n *yaml.Node) string {
 	}
 }
 
-// shown quotes a text for a message, shortened.
+// shown quotes a text for a message, shortened. It is masked first: a URL that
+// was cut is harder to tell.
 func shown(text string) string {
 	const most = 60
+	text = redisconn.MaskText(text)
 	if r := []rune(text); len(r) > most {
 		return fmt.Sprintf("%q…", string(r[:most]))
 	}

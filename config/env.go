@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -60,6 +61,9 @@ func (r *configReader) dropOtherForms(paths []string) {
 // envNode is a variable's text as the YAML node that its key wants.
 func (r *configReader) envNode(name, tag, value string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: strings.TrimSpace(value)}
+	if _, err := strconv.Atoi(n.Value); tag == "!!int" && err != nil {
+		n.Tag = "!!str" // so that messages do not call it a number
+	}
 	if tag == "!!seq" {
 		n.Kind, n.Value = yaml.SequenceNode, ""
 		for item := range strings.SplitSeq(value, ",") {

@@ -9,7 +9,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/solobeat/solobeat/lockguard"
-	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
@@ -59,7 +58,7 @@ func fenceBase(d *decoder, into *uint64) field {
 func checkLock(p *places, l lockKeys, timeout time.Duration) {
 	ttl := *l.ttl
 	if ttl == 0 {
-		ttl = scheduler.DefaultLockTTL
+		ttl = lockguard.DefaultTTL
 	}
 	renew := *l.renew
 	switch keys := []string{"lock.renew", "lock.ttl"}; {

@@ -3,9 +3,10 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/solobeat/solobeat/internal/redisconn"
 )
 
 // Problem is one thing that is wrong with a file, or looks wrong.
@@ -49,13 +50,30 @@ func (p Problem) String() string {
 // Problems are all that was found in one run, in the order of the file.
 type Problems []Problem
 
-// Error lists the errors, one a line; warnings are left out.
-func (ps Problems) Error() string {
-	var lines []string
-	for _, p := range ps.Errors() {
+// maxLines bounds what is printed: one mistake in a generated file is in each
+// of its jobs.
+const maxLines = 50
+
+// Error lists the errors, one a line, as [Problems.Lines] does; warnings are
+// left out.
+func (ps Problems) Error() string { return strings.Join(ps.Errors().Lines(), "\n") }
+
+// Lines are the problems as text, in order. Of more than 50 the first 50 are
+// shown, errors before warnings, and a last line tells how many are left out.
+func (ps Problems) Lines() []string {
+	shown, left := ps, 0
+	if len(ps) > maxLines {
+		shown = slices.Concat(ps.Errors(), ps.Warnings())[:maxLines]
+		left = len(ps) - maxLines
+	}
+	lines := make([]string, 0, len(shown)+1)
+	for _, p := range shown {
 		lines = append(lines, p.String())
 	}
-	return strings.Join(lines, "\n")
+	if left > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", left))
+	}
+	return lines
 }
 
 // Errors returns those that keep the file from being loaded.
@@ -92,36 +110,9 @@ func (ps Problems) sort() {
 // that people recognise them, and any value may be a URL that was put in the
 // wrong place.
 func (p Problem) masked() Problem {
-	p.Path, p.Message = mask(p.Path), mask(p.Message)
+	p.Path, p.Message = redisconn.MaskText(p.Path), redisconn.MaskText(p.Message)
 	if p.Cure != urlCure {
-		p.Cure = mask(p.Cure)
+		p.Cure = redisconn.MaskText(p.Cure)
 	}
 	return p
-}
-
-var (
-	// userinfoRE goes on to the last @, since a password may hold one, and
-	// from the scheme, since a token may stand where the user does.
-	userinfoRE = regexp.MustCompile(`://[^\n]*@`)
-	addressRE  = regexp.MustCompile(`://\S*`)
-	portRE     = regexp.MustCompile(`^([^:]*|\[.*\])(:\d{0,5})?$`)
-	secretRE   = regexp.MustCompile(`(?i)([?&;](?:password|passwd|auth|token|secret)=)[^\s&;"']+`)
-)
-
-func mask(text string) string {
-	if !strings.Contains(text, "://") {
-		return text
-	}
-	text = userinfoRE.ReplaceAllString(text, "://****@")
-	text = addressRE.ReplaceAllStringFunc(text, func(address string) string {
-		host := address[len("://"):]
-		if i := strings.IndexAny(host, `/?#"'`); i >= 0 {
-			host = host[:i]
-		}
-		if portRE.MatchString(host) {
-			return address
-		}
-		return "://****" // a password whose @ and host are missing
-	})
-	return secretRE.ReplaceAllString(text, "${1}****")
 }

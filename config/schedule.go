@@ -179,7 +179,7 @@ func (j *jobReader) guess(v *yaml.Node, fields map[string]field) {
 // nameCure suggests a name that is near to one that is refused.
 func nameCure(name string) string {
 	const rule = "small letters, digits, dot, dash and underscore, at most 100, beginning with a letter or digit"
-	if len(name) > 100 || strings.Contains(name, "://") { // it may be a URL with its password
+	if len(name) > 100 || strings.Contains(name, "://") || strings.Contains(name, "@") { // it may be a URL with its password
 		return "write " + rule
 	}
 	var b strings.Builder

@@ -71,6 +71,9 @@ func elsewhere(path, word string, known []string) string {
 			return "write " + to
 		}
 	}
+	if _, job, ok := strings.Cut(path, "jobs."); ok && !strings.Contains(job, ".") && slices.Contains([]string{"command", "cmd", "shell", "script", "run"}, word) {
+		return "write the program into solobeat.yaml, under tasks: NAME: command:, and name it here by task:"
+	}
 	if path == "defaults" && slices.Contains([]string{"task", "args", "kwargs", "cron", "every", "at", "enabled"}, word) {
 		return "write it in each job"
 	}

@@ -148,6 +148,7 @@ func (r *taskReader) command(e entry) {
 	for i, n := range node.Content {
 		if r.d.bad[n] {
 			r.told[fmt.Sprintf("command[%d]", i)] = true
+			r.told["command"] = r.told["command"] || i == 0 // its program cannot be judged
 		}
 		r.own[fmt.Sprintf("command[%d]", i)] = n
 	}
@@ -169,40 +170,38 @@ func (r *taskReader) command(e entry) {
 }
 
 func (r *taskReader) lock(v *yaml.Node) {
-	l := &worker.LockConfig{Name: r.c.Redis.GlobalKeyPrefix + "solobeat:" + r.c.Namespace + ":lock:task:" + r.task.Name}
+	l := &worker.LockConfig{Key: r.c.Redis.GlobalKeyPrefix + "solobeat:" + r.c.Namespace + ":lock:task:" + r.task.Name}
 	keys := lockKeys{
-		key: &l.Name, backend: &l.Backend, ttl: &l.TTL, renew: &l.Renew, expect: &l.Expect, maxHold: &l.MaxHold,
+		key: &l.Key, backend: &l.Backend, ttl: &l.TTL, renew: &l.Renew, expect: &l.Expect, maxHold: &l.MaxHold,
 		onBusy: &l.OnBusy, fenceBase: &l.FenceBase,
 	}
-	r.block(v, "lock.", r.path+".lock", keys.fields(r.d, r.d.word(&l.Name)))
+	r.block(v, "lock.", r.path+".lock", keys.fields(r.d, r.d.word(&l.Key)))
 	checkLock(&r.places, keys, r.task.Config.Timeout)
 	if r.settled("lock.key") {
 		return
 	}
 	at := r.at("lock.key")
 	r.task.file, r.task.line, r.task.col = r.d.file, at.Line, at.Column
-	if msg := keyProblem(l.Name, r.c.queueSet(), r.c.Redis.GlobalKeyPrefix); msg != "" {
+	if msg := keyProblem(l.Key, r.c.queueSet(), r.c.Redis.GlobalKeyPrefix); msg != "" {
 		r.errorf([]string{"lock.key"}, otherKey, "%s", msg)
 		return
 	}
-	if l.Key = r.template("lock.key", l.Name, render.Text); l.Key != nil {
+	if r.template("lock.key", l.Key, render.Text) != nil {
 		r.task.Config.Lock = l
 	}
 }
 
 func (r *taskReader) record(v *yaml.Node) {
 	rec := &worker.RecordConfig{}
-	var key string
 	r.block(v, "idempotency.", r.path+".idempotency", map[string]field{
-		"key":         r.d.word(&key),
+		"key":         r.d.word(&rec.Key),
 		"store":       oneOf(r.d, &rec.Store, "redis"),
 		"retention":   r.d.duration(&rec.Retention, time.Second),
 		"effect":      readEffect(r.d),
 		"fingerprint": r.names(&rec.Fingerprint),
 	})
-	if key != "" {
-		rec.Key = r.template("idempotency.key", key, render.Key)
-		if rec.Key != nil && !rec.Key.Uses(".Params") {
+	if rec.Key != "" {
+		if t := r.template("idempotency.key", rec.Key, render.Key); t != nil && !t.Uses(".Params") {
 			r.errorf([]string{"idempotency.key"}, "name the parameter that makes two effects different, for example {{ .Params.payment_id }}",
 				"the key is the same for every task: only the first one would ever run")
 		}
@@ -210,7 +209,7 @@ func (r *taskReader) record(v *yaml.Node) {
 	r.task.Config.Record = rec
 }
 
-// template reads a key of a task: a function of its parameters and name.
+// template checks a key of a task: a function of its parameters and name.
 func (r *taskReader) template(key, text string, kind render.Kind) *render.Template {
 	t, err := render.Parse(r.path+"."+key, text, kind)
 	if err == nil {

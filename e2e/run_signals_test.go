@@ -59,3 +59,42 @@ func TestRunKeepsIgnoredSignals(t *testing.T) {
 		t.Errorf("exit code %d, %q %q", code, p.Stdout(), p.Stderr())
 	}
 }
+
+// Whoever stops it while it waits, for the lock or for Redis, finds its signal
+// in the exit code, and the program never ran.
+func TestRunStoppedWhileItWaits(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	if err := s.broker.Set(t.Context(), "l", "somebody's", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	connected := func() bool { return strings.Contains(s.broker.ClientList(t.Context()).Val(), "name=solobeat-run") }
+	for name, tc := range map[string]struct {
+		signal syscall.Signal
+		down   bool
+		code   int
+	}{
+		"TERM":                {syscall.SIGTERM, false, 143},
+		"HUP":                 {syscall.SIGHUP, false, 129},
+		"INT":                 {syscall.SIGINT, false, 130},
+		"TERM, Redis is down": {syscall.SIGTERM, true, 143},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := s.env()
+			if tc.down {
+				env = s.env("SOLOBEAT_REDIS_URL=redis://" + testkit.FreeAddr(t))
+			}
+			p := testkit.StartCmd(t, "run", command(s.dir, env, testkit.Binary(t), "run", "--lock", "l", "--wait", "1m", "--", "echo", "ran"))
+			if tc.down {
+				p.WaitOutput(20*time.Second, "does not answer yet")
+			} else { // its name on a connection: the signal is caught from before that on
+				testkit.Poll(t, 20*time.Second, 5*time.Millisecond, connected, "run reaches Redis")
+			}
+			p.Signal(tc.signal)
+			if code := p.Wait(20 * time.Second); code != tc.code || p.Stdout() != "" || !strings.Contains(p.Stderr(), "interrupted") {
+				t.Errorf("exit code %d, want %d: %q %q", code, tc.code, p.Stdout(), p.Stderr())
+			}
+			testkit.Poll(t, 20*time.Second, 5*time.Millisecond, func() bool { return !connected() }, "run has left Redis")
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -383,6 +384,28 @@ func countHistory(history []scheduler.HistoryEntry, outcome string) (n int64) {
 		}
 	}
 	return n
+}
+
+// A job whose task nobody has stands in the history as failed: only the
+// engine has seen its message.
+func TestHistoryOfUnknownTask(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.worker("worker", nil)
+	s.scheduler("scheduler", s.file("schedule.yaml", "version: 1\njobs:\n  typo: {task: tests.nobody, every: 1s}\n"))
+	testkit.Poll(t, 30*time.Second, 50*time.Millisecond, func() bool {
+		for _, e := range s.history("typo") {
+			if e.Outcome == "failed" && e.Run != nil && e.Run.Reason == "NotRegistered" && !e.Tick.IsZero() {
+				return true
+			}
+		}
+		return false
+	}, "the failure is in the history")
+	for _, args := range [][]string{{"jobs", "history", "tipo"}, {"jobs", "show", "tipo"}, {"next", filepath.Join(s.dir, "schedule.yaml"), "--job", "tipo"}} {
+		if _, _, errs := s.cli(t, nil, args...); !strings.Contains(errs, "did you mean typo?") {
+			t.Errorf("%v: %q", args, errs)
+		}
+	}
 }
 
 // rollout is a fleet of replicas with schedule files of two revisions. The

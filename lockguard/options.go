@@ -15,6 +15,10 @@ const (
 	MinTTL = time.Second
 	// DefaultMaxHold ends a hold unless WithMaxHold sets another.
 	DefaultMaxHold = 24 * time.Hour
+	// DefaultExpect is the run time above which a run has outlived its lock,
+	// where a job or task names neither that nor a TTL nor a timeout. A lock
+	// that is taken without WithExpect has none.
+	DefaultExpect = 5 * time.Minute
 
 	// MaxFenceBase bounds WithFenceBase, so that base and microseconds together
 	// stay below 2^53, where stores and JSON readers still count exactly.

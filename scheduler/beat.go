@@ -99,5 +99,9 @@ func (s *Scheduler) wakeLoop() {
 func (s *Scheduler) self() Replica {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.replica
+	self := s.replica
+	if s.cfg.Name != nil {
+		self.Name = s.cfg.Name()
+	}
+	return self
 }

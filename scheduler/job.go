@@ -22,13 +22,6 @@ const (
 	MinDeadline = 10 * time.Second
 	// MaxDeadline is the longest misfire deadline.
 	MaxDeadline = 30 * 24 * time.Hour
-	// DefaultLockTTL is a job lock's time to live where the job names none.
-	DefaultLockTTL = 30 * time.Second
-	// DefaultExpect is the run time above which a run has outlived its lock,
-	// where the job names neither `expect` nor `ttl` nor `timeout`.
-	DefaultExpect = 5 * time.Minute
-	// DefaultRetention is how long a completed record is kept.
-	DefaultRetention = 7 * 24 * time.Hour
 )
 
 // Job is one entry of the schedule file. The zero value of an optional field
@@ -80,10 +73,10 @@ type JobLock struct {
 	Key string
 	// Backend is the lock's store; "" is redis.
 	Backend string
-	// TTL is at least 1 s; 0 is [DefaultLockTTL]. Renew is at most two thirds of
+	// TTL is at least 1 s; 0 is [lockguard.DefaultTTL]. Renew is at most two thirds of
 	// it; 0 is a third. Expect is the run time above which a run has outlived
 	// its lock; 0 is the TTL if one is set, else the timeout, else
-	// [DefaultExpect]. MaxHold bounds renewal; 0 is timeout + 1 m, or 24 h.
+	// [lockguard.DefaultExpect]. MaxHold bounds renewal; 0 is timeout + 1 m, or 24 h.
 	TTL, Renew, Expect, MaxHold time.Duration
 	// OnBusy is skip or retry; "" is skip, and retry with MisfireAll.
 	OnBusy tasks.OnBusy
@@ -98,7 +91,7 @@ type JobRecord struct {
 	// Store is the record's store; "" is redis.
 	Store string
 	// Retention is how long a completed record is kept; 0 is
-	// [DefaultRetention].
+	// [idempotency.DefaultRetention].
 	Retention time.Duration
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/solobeat/solobeat/idempotency"
 	"github.com/solobeat/solobeat/internal/render"
+	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/tasks"
 )
 
@@ -96,7 +97,7 @@ func (j *Job) Request(namespace string, tick Occurrence) (*tasks.Request, error)
 	if err != nil {
 		return nil, err
 	}
-	return t.request(j, cmp.Or(namespace, "default"), "", tick)
+	return t.request(j, cmp.Or(namespace, tasks.DefaultNamespace), "", tick)
 }
 
 func (s *Scheduler) request(e *entry, tick Occurrence) (*tasks.Request, error) {
@@ -167,7 +168,7 @@ func (t *templates) guard(j *Job, lockKey string, tick Occurrence, data render.D
 			}
 		}
 		g.Record = &tasks.RecordGuard{
-			Key: key, Store: cmp.Or(r.Store, "redis"), RetentionMS: cmp.Or(r.Retention, DefaultRetention).Milliseconds(),
+			Key: key, Store: cmp.Or(r.Store, "redis"), RetentionMS: cmp.Or(r.Retention, idempotency.DefaultRetention).Milliseconds(),
 		}
 	}
 	return g, nil
@@ -183,7 +184,7 @@ func (l *JobLock) guard(j *Job, key string) *tasks.LockGuard {
 		}
 	}
 	return &tasks.LockGuard{
-		Key: key, Backend: cmp.Or(l.Backend, "redis"), TTLMS: cmp.Or(l.TTL, DefaultLockTTL).Milliseconds(),
+		Key: key, Backend: cmp.Or(l.Backend, "redis"), TTLMS: cmp.Or(l.TTL, lockguard.DefaultTTL).Milliseconds(),
 		RenewMS: l.Renew.Milliseconds(), MaxHoldMS: l.MaxHold.Milliseconds(), OnBusy: busy, FenceBase: l.FenceBase,
 		ExpectMS: j.ExpectedRun().Milliseconds(),
 	}

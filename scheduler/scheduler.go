@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/solobeat/solobeat/internal/failpoint"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 // Config is what a [Scheduler] is made of. Jobs, State, Publisher and ID are
@@ -30,8 +31,12 @@ type Config struct {
 	// State and Publisher are the store and the engine's client.
 	State     State
 	Publisher Publisher
-	// ID is the instance id, random per process; Name is shown to people.
-	ID, Name string
+	// ID is the instance id, random per process.
+	ID string
+	// Name is shown to people beside what this replica decides, and is asked
+	// for each time, since a worker learns its own when it registers; nil is
+	// the ID.
+	Name func() string
 	// File is where the schedule file lies, for messages.
 	File string
 	// LatePerSecond bounds the claims of late ticks; 0 is 200.
@@ -127,7 +132,7 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.State == nil || cfg.Publisher == nil || cfg.ID == "" {
 		return nil, errors.New("scheduler: Config needs State, Publisher and ID")
 	}
-	cfg.Namespace = cmp.Or(cfg.Namespace, "default")
+	cfg.Namespace = cmp.Or(cfg.Namespace, tasks.DefaultNamespace)
 	cfg.LatePerSecond = cmp.Or(cfg.LatePerSecond, defaultLateRate)
 	s := &Scheduler{
 		cfg: cfg, log: discard(cfg.Logger), local: cfg.Clock, revisions: map[string]string{},
@@ -158,7 +163,7 @@ func New(cfg Config) (*Scheduler, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	s.replica = Replica{ID: cfg.ID, Name: cmp.Or(cfg.Name, cfg.ID), Path: cfg.File, File: hashRevisions(s.revisions)}
+	s.replica = Replica{ID: cfg.ID, Name: cfg.ID, Path: cfg.File, File: hashRevisions(s.revisions)}
 	return s, nil
 }
 

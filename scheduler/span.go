@@ -3,6 +3,8 @@ package scheduler
 import (
 	"cmp"
 	"time"
+
+	"github.com/solobeat/solobeat/lockguard"
 )
 
 // Bounds of [DefaultDeadline].
@@ -125,5 +127,5 @@ func (j *Job) ExpectedRun() time.Duration {
 	if j.Lock != nil {
 		l = *j.Lock
 	}
-	return cmp.Or(l.Expect, l.TTL, j.Timeout, DefaultExpect)
+	return cmp.Or(l.Expect, l.TTL, j.Timeout, lockguard.DefaultExpect)
 }

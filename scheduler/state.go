@@ -290,6 +290,9 @@ type Admin interface {
 	// History is the job's last decisions, the newest first, at most n (0: all
 	// that are kept).
 	History(ctx context.Context, job string, n int) ([]HistoryEntry, error)
+	// LastRuns finds the newest entry about a run in the last few of each job's
+	// history; a job that has none there is left out.
+	LastRuns(ctx context.Context, jobs []string) (map[string]HistoryEntry, error)
 	// AddHistory adds the end of a run to a job's history. At is set by the
 	// store; Run is needed.
 	AddHistory(ctx context.Context, job string, e HistoryEntry) error

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/solobeat/solobeat/internal/render"
+	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/tasks"
 )
 
@@ -168,7 +169,7 @@ func (v *validator) lock() {
 	}
 	ttl := l.TTL
 	if ttl == 0 {
-		ttl = DefaultLockTTL
+		ttl = lockguard.DefaultTTL
 	}
 	if ttl < time.Second {
 		v.add("lock.ttl", "write at least 1s", "of %s is too short", ttl)
@@ -216,7 +217,7 @@ func (v *validator) samples(t *templates) {
 		}
 	}
 	for _, tick := range ticks {
-		if _, err := t.request(v.job, "default", "", tick); err != nil {
+		if _, err := t.request(v.job, tasks.DefaultNamespace, "", tick); err != nil {
 			v.errs = append(v.errs, err)
 			return
 		}

@@ -18,6 +18,10 @@ var (
 	ErrTimeout = errors.New("tasks: run passed its timeout")
 	// ErrNotExecuted: the handler vouches that the effect did not happen.
 	ErrNotExecuted = errors.New("tasks: effect was not executed")
+	// ErrShortage: the handler could not begin for want of something that this
+	// replica lacks for now, such as file descriptors. The message waits as for
+	// a store that is out of reach, on any replica; no attempt is counted.
+	ErrShortage = errors.New("tasks: the replica is short of resources")
 	// ErrUnknownTask: no handler is registered under the name.
 	ErrUnknownTask = errors.New("tasks: no handler is registered")
 	// ErrDuplicateName: the name is registered twice.
@@ -99,6 +103,14 @@ func (e *Exception) Unwrap() error { return e.Cause }
 
 // ErrorCode returns the type: what a record keeps of a failure.
 func (e *Exception) ErrorCode() string { return e.Type }
+
+// BadArguments returns the error of arguments that do not fit: permanent, an
+// [ErrBadArguments], and to a Python client the TypeError that a stock worker
+// gives.
+func BadArguments(cause error) error {
+	err := fmt.Errorf("%w: %w", ErrBadArguments, cause)
+	return Permanent(&Exception{Type: "TypeError", Module: "builtins", Args: []any{err.Error()}, Cause: err})
+}
 
 // PanicError is a panic of a handler, recovered: the run failed, the process
 // lives.

@@ -15,6 +15,10 @@ const GuardHeader = "solobeat-guard"
 // newest that it runs.
 const GuardVersion = 1
 
+// DefaultNamespace keeps the keys of a deployment that has not named a
+// namespace: they are solobeat:default:….
+const DefaultNamespace = "default"
+
 // MaxGuardBytes bounds the JSON text of a guard.
 const MaxGuardBytes = 4096
 

@@ -65,9 +65,8 @@ type Outcome struct {
 	Err error
 	// Traceback is the text of Failed: the stack of a panic, else "".
 	Traceback string
-	// Reason names a stop in one word for metrics, results and dead letters:
-	// "expired", "missed", "busy", "NotRegistered", …
-	Reason string
+	// Reason says in one word why; "" for a plain success.
+	Reason Reason
 	// DeadLetter keeps the message of a Failed task in the dead letters.
 	DeadLetter bool
 	// After is the wait before the next attempt of Retried.
@@ -89,8 +88,8 @@ type Outcome struct {
 type Note struct {
 	// Outcome is "skipped" or "replayed".
 	Outcome string `json:"outcome"`
-	// Reason is "busy", "completed" or "omitted".
-	Reason string `json:"reason,omitempty"`
+	// Reason is [ReasonBusy] or [ReasonCompleted].
+	Reason Reason `json:"reason,omitempty"`
 	// Holder names who held the lock, where known.
 	Holder string `json:"holder,omitempty"`
 	// Result is "omitted" where a stored result was too large to keep.
@@ -109,9 +108,14 @@ const (
 	ParkRecord ParkReason = "record"
 	// ParkStore: the lock's or the record's store is out of reach.
 	ParkStore ParkReason = "store"
+	// ParkShortage: the replica lacked what the handler needs to begin.
+	ParkShortage ParkReason = "shortage"
 	// ParkGuard: the guard is of a version that this replica does not know.
 	ParkGuard ParkReason = "guard"
 )
+
+// MaxWait is the longest wait for a lock or a record, from the first park on.
+const MaxWait = 24 * time.Hour
 
 // Park says how long, and for what, a message waits in the broker.
 type Park struct {
@@ -120,12 +124,12 @@ type Park struct {
 	// messages with one key wait in one line.
 	Key string
 	// Left is the time after which the key may be free: the lock's remaining
-	// TTL or the record's remaining lease; for ParkStore and ParkGuard 0,
+	// TTL or the record's remaining lease; for the other reasons 0,
 	// since the engine's own back-off applies.
 	Left time.Duration
 	// Deadline is the latest end of the wait by the store's clock, be it for
 	// the message's expiry or for the instant by which it must begin; zero
-	// means 24 h after the first park, which bounds it in any case.
+	// means [MaxWait] after the first park, which bounds it in any case.
 	Deadline time.Time
 }
 

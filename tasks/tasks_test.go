@@ -74,6 +74,9 @@ func TestRegisterRefusesWhatDoesNotFit(t *testing.T) {
 		if !errors.Is(err, tasks.ErrBadArguments) || !errors.As(err, &perm) {
 			t.Errorf("%s: got %v, want a permanent ErrBadArguments", name, err)
 		}
+		if exc, ok := errors.AsType[*tasks.Exception](err); !ok || exc.Type != "TypeError" || exc.Module != "builtins" || len(exc.Args) != 1 {
+			t.Errorf("%s: %#v, want the exception of a stock worker", name, exc)
+		}
 	}
 }
 

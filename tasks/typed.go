@@ -23,7 +23,7 @@ func Register[In, Out any](r *Registry, name string, fn func(context.Context, In
 	return r.Add(name, HandlerFunc(func(ctx context.Context, t *Task) (json.RawMessage, error) {
 		in, err := decode(t)
 		if err != nil {
-			return nil, Permanent(fmt.Errorf("%w: %s: %w", ErrBadArguments, name, err))
+			return nil, BadArguments(fmt.Errorf("%s: %w", name, err))
 		}
 		out, err := fn(ctx, in)
 		if err != nil {

@@ -132,7 +132,10 @@ func TestMemoryFull(t *testing.T) {
 		t.Run(fmt.Sprintf("plain scripts %v", plain), func(t *testing.T) {
 			t.Parallel()
 			c := testkit.Redis(t, "--maxmemory-policy", "noeviction").Client(t)
-			s := newStore(t, c, idemredis.Options{PlainScripts: plain})
+			s := newStore(t, c, idemredis.Options{})
+			if plain {
+				s.Plain()
+			}
 			name := func(text string) idempotency.Key { return idempotency.Key{Namespace: "t", Text: text} }
 			held := map[string]idempotency.Claim{}
 			for _, n := range []string{"renew", "complete", "release", "fail", "vanished"} {
@@ -196,7 +199,7 @@ func keyOf(ns string, k idempotency.Key) string {
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	c := testkit.Redis(t).Client(t)
-	s := newStore(t, c, idemredis.Options{Namespace: "shop", Prefix: "app1:"})
+	s := newStore(t, c, idemredis.Options{Namespace: "shop", KeyPrefix: "app1:"})
 	_, a := claim(t, s, day, idempotency.ClaimOptions{TaskID: "t1", Instance: "i1", Fingerprint: strings.Repeat("ab", 32)})
 	if err := s.Complete(t.Context(), a, idempotency.NewResult(bytes.Repeat([]byte("1"), 300)), 48*time.Hour); err != nil {
 		t.Fatal(err)
@@ -228,7 +231,7 @@ func TestLayout(t *testing.T) {
 		t.Error("a forgotten record keeps its result, or is gone")
 	}
 	// Another namespace, and another prefix, do not see it.
-	for _, o := range []idemredis.Options{{Namespace: "shop"}, {Prefix: "app1:"}, {Namespace: "sho*", Prefix: "app1:"}} {
+	for _, o := range []idemredis.Options{{Namespace: "shop"}, {KeyPrefix: "app1:"}, {Namespace: "sho*", KeyPrefix: "app1:"}} {
 		other, err := idemredis.New(c, o)
 		if err != nil {
 			continue

@@ -26,6 +26,7 @@ import (
 
 	"github.com/solobeat/solobeat/idempotency"
 	"github.com/solobeat/solobeat/internal/redisconn"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 // Options are a store's settings.
@@ -33,16 +34,13 @@ type Options struct {
 	// Namespace keeps deployments on one server apart; "" means "default".
 	// Letters, digits and ._- only, at most 64.
 	Namespace string
-	// Prefix stands before every key, verbatim (redis.global_keyprefix).
-	Prefix string
+	// KeyPrefix stands before every key, verbatim (redis.global_keyprefix).
+	KeyPrefix string
 	// AssumeNoEviction silences the warning where the server does not tell its
 	// maxmemory-policy. It does not allow an evicting one.
 	AssumeNoEviction bool
 	// Logger takes warnings; nil discards.
 	Logger *slog.Logger
-	// PlainScripts sends scripts without flags even where the server takes
-	// them.
-	PlainScripts bool
 }
 
 // Store keeps records in Redis. It implements [idempotency.Store].
@@ -60,7 +58,7 @@ var namespaceRE = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 // New returns a store on client, which stays the caller's. It does not connect.
 func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if o.Namespace == "" {
-		o.Namespace = "default"
+		o.Namespace = tasks.DefaultNamespace
 	}
 	if !namespaceRE.MatchString(o.Namespace) {
 		return nil, fmt.Errorf("idemredis: namespace %q: letters, digits and ._- only, at most 64", o.Namespace)
@@ -69,10 +67,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{client: client, run: redisconn.NewRunner(client), opt: o}
-	if o.PlainScripts {
-		s.run = redisconn.NewPlainRunner(client)
-	}
-	s.prefix = o.Prefix + "solobeat:" + o.Namespace + ":record:"
+	s.prefix = o.KeyPrefix + "solobeat:" + o.Namespace + ":record:"
 	return s, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,7 +34,10 @@ type stores struct {
 	embedded bool
 
 	broker, results, locks *redis.Client
-	clients                map[string]*redis.Client // by URL
+	// registry is where the replicas are registered: the broker, also for
+	// commands that need the locks' store only.
+	registry *redis.Client
+	clients  map[string]*redis.Client // by URL
 }
 
 func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, error) {
@@ -54,6 +58,7 @@ func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, err
 	if s.broker, err = open(cfg.Redis.URL); err != nil {
 		return nil, err
 	}
+	s.registry = s.broker
 	if s.results, err = open(cfg.Redis.ResultsURL); err != nil {
 		return nil, err
 	}
@@ -78,25 +83,67 @@ func (s *stores) close() {
 	}
 }
 
-// reach waits until the broker answers, up to wait; it says so once.
-func (s *stores) reach(ctx context.Context, wait time.Duration) error {
+// server is a Redis server of ours and the key that names it.
+type server struct {
+	client   *redis.Client
+	key, url string
+}
+
+// all are the servers of the roles, the broker first; one that has several
+// roles is named by the first.
+func (s *stores) all() []server {
+	r := s.cfg.Redis
+	var all []server
+	for _, one := range []server{{s.broker, "redis.url", r.URL}, {s.results, "redis.results_url", r.ResultsURL}, s.lockServer()} {
+		if !slices.ContainsFunc(all, func(other server) bool { return other.client == one.client }) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// lockServer holds the locks and the records.
+func (s *stores) lockServer() server {
+	key := "redis.locks_url"
+	if s.locks == s.broker {
+		key = "redis.url"
+	}
+	return server{s.locks, key, s.cfg.Redis.LocksURL}
+}
+
+// reach waits until each of the servers answers, up to wait for all of them;
+// of each that does not answer yet it says so once.
+func (s *stores) reach(ctx context.Context, wait time.Duration, servers ...server) error {
 	deadline := time.Now().Add(wait)
+	for _, one := range servers {
+		if err := s.reachOne(ctx, deadline, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stores) reachOne(ctx context.Context, deadline time.Time, one server) error {
 	told := false
 	for {
-		err := s.broker.Ping(ctx).Err()
+		err := one.client.Ping(ctx).Err()
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case permanent(err):
-			return exitf(exitConfig, "redis %s: %w", redisconn.MaskURL(s.cfg.Redis.URL), err)
+			return exit(exitConfig, redisconn.ReachError(one.url, one.key, err))
 		case time.Now().After(deadline):
-			return exitf(exitFailed, "redis %s does not answer: %w (is it running, and is redis.url right?)", redisconn.MaskURL(s.cfg.Redis.URL), err)
+			return exit(exitFailed, redisconn.ReachError(one.url, one.key, err))
 		}
 		if !told {
 			told = true
-			s.log.Warn("redis does not answer yet", "url", redisconn.MaskURL(s.cfg.Redis.URL), "error", err)
+			msg := "redis does not answer yet"
+			if redisconn.Answered(err) { // it is loading, or failing over
+				msg = "redis is not ready yet"
+			}
+			s.log.Warn(msg, "url", redisconn.MaskURL(one.url), "key", one.key, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -105,9 +152,10 @@ func (s *stores) reach(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// permanent tells wrong credentials from a server that is away.
+// permanent tells wrong credentials, or a database that there is not, from a
+// server that is away.
 func permanent(err error) bool {
-	for _, p := range []string{"WRONGPASS", "NOAUTH", "NOPERM"} {
+	for _, p := range []string{"WRONGPASS", "NOAUTH", "NOPERM", "DB index"} {
 		if redis.HasErrorPrefix(err, p) {
 			return true
 		}
@@ -142,7 +190,7 @@ func (s *stores) lockGuard(ctx context.Context, obs lockguard.Observer) (*lockgu
 
 func (s *stores) recordStore() (*idemredis.Store, error) {
 	return idemredis.New(s.locks, idemredis.Options{
-		Namespace: s.cfg.Namespace, Prefix: s.cfg.Redis.GlobalKeyPrefix, AssumeNoEviction: s.embedded, Logger: s.log,
+		Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, AssumeNoEviction: s.embedded, Logger: s.log,
 	})
 }
 
@@ -161,14 +209,27 @@ func (s *stores) recordGuard(ctx context.Context, obs idempotency.Observer) (*id
 }
 
 func (s *stores) state() *schedredis.State {
-	return schedredis.New(s.broker, schedredis.Options{Namespace: s.cfg.Namespace, GlobalKeyPrefix: s.cfg.Redis.GlobalKeyPrefix})
+	return schedredis.New(s.broker, schedredis.Options{Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix})
 }
 
 func (s *stores) client() *celery.Client {
 	return celery.NewClient(celery.ClientConfig{
-		Broker: s.broker, Results: s.results, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix,
+		Broker: s.broker, Results: s.results, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix,
 		Queue: s.cfg.Worker.Queues[0],
 	})
+}
+
+// wakeTimeout: what is parked has a timer too, so a broker that is away keeps
+// nobody waiting.
+const wakeTimeout = time.Second
+
+// wake brings forward what is parked for a lock that was just released.
+func (s *stores) wake(ctx context.Context, lock string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
+	defer cancel()
+	if err := s.client().Wake(ctx, lock); err != nil {
+		s.log.Debug("what is parked for the lock waits for its timer", "lock", lock, "error", err)
+	}
 }
 
 // schedule reads the schedule file of the configuration.
@@ -181,7 +242,9 @@ func (c *program) schedule(cfg *config.Config) ([]*scheduler.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := config.Together(cfg, jobs); err != nil {
+	problems, err = config.Together(cfg, jobs)
+	c.warn(problems)
+	if err != nil {
 		return nil, exit(exitConfig, err)
 	}
 	return jobs, nil

@@ -10,11 +10,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/config"
+	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery"
 )
 
 // Exit codes of every command; `run` also passes its program's own.
@@ -85,9 +88,31 @@ func Main(ctx context.Context, args []string, s Streams, env Env, handlers *task
 		code = exitUsage
 	}
 	if msg := strings.TrimSpace(err.Error()); msg != "" {
+		if cure := redisconn.Cure(err); cure != "" && !errors.Is(err, celery.ErrProbe) { // which has its own
+			msg += " (" + cure + ")"
+		}
 		_, _ = fmt.Fprintln(s.Err, "solobeat: "+strings.ReplaceAll(msg, "\n", "\nsolobeat: "))
 	}
 	return code
+}
+
+// SignalError is the cause of a command's context that a signal has ended.
+type SignalError struct{ Signal os.Signal }
+
+// Error names the signal.
+func (e *SignalError) Error() string { return e.Signal.String() + " signal received" }
+
+// interrupted is the end of a command whose context a signal has ended before
+// it could do its work: exit code 128+n.
+func interrupted(ctx context.Context, when string) error {
+	code := 128 + int(syscall.SIGINT)
+	var e *SignalError
+	if errors.As(context.Cause(ctx), &e) {
+		if s, ok := e.Signal.(syscall.Signal); ok {
+			code = 128 + int(s)
+		}
+	}
+	return exitf(code, "interrupted %s", when)
 }
 
 // usageError marks errors about flags and arguments.
@@ -188,6 +213,7 @@ func (c *program) load() (*config.Config, error) {
 			path = "solobeat.yaml"
 		}
 	}
+	c.warn(config.CheckEnv(os.Environ()))
 	cfg, problems, err := config.Load(path, c.env)
 	c.warn(problems)
 	if err != nil {
@@ -203,7 +229,7 @@ func (c *program) load() (*config.Config, error) {
 }
 
 func (c *program) warn(ps config.Problems) {
-	for _, p := range ps.Warnings() {
-		_, _ = fmt.Fprintln(c.Err, "solobeat: "+p.String())
+	for _, line := range ps.Warnings().Lines() {
+		_, _ = fmt.Fprintln(c.Err, "solobeat: "+line)
 	}
 }

@@ -49,7 +49,7 @@ func (c *program) deadList(ctx context.Context, queue string, n int64) error {
 	}
 	t := &table{header: []string{"ID", "QUEUE", "REASON", "TASK", "TASK ID", "WHEN", "DETAIL"}}
 	for _, d := range letters {
-		t.add(d.ID, d.Queue, d.Reason, d.Task, d.TaskID, ago(d.At), d.Detail)
+		t.add(d.ID, d.Queue, string(d.Reason), d.Task, d.TaskID, ago(d.At), d.Detail)
 	}
 	return c.print(letters, t, "no dead letters")
 }
@@ -76,7 +76,7 @@ func (c *program) deadShow(ctx context.Context, queue, id string) error {
 	for _, row := range [][2]string{
 		{"id", d.ID},
 		{"queue", d.Queue},
-		{"reason", d.Reason},
+		{"reason", string(d.Reason)},
 		{"detail", d.Detail},
 		{"task", d.Task},
 		{"task id", d.TaskID},

@@ -19,7 +19,11 @@ func (c *program) demoCommand() *cobra.Command {
 		Short: "See it: the hourly report on 4 replicas, with a kill -9 in mid-run",
 		Long: `Four real processes form one report per (shrunk) hour: first as plain cron
 jobs, which gives four reports, then with Solobeat, which gives one, also when
-the process that works on it is killed. Needs nothing but this binary.`,
+the process that works on it is killed. Needs nothing but this binary.
+
+A demo with --redis that was killed by kill -9 leaves its keys there, all of
+which begin with solobeat-demo-. Once no demo runs on that Redis, remove them by
+  redis-cli --scan --pattern 'solobeat-demo-*' | xargs -r redis-cli unlink`,
 		Example: `  solobeat demo
   solobeat demo --once --ticks 6 --dir out
   solobeat demo --redis redis://localhost:6379/0`,
@@ -55,7 +59,7 @@ func (c *program) demo(ctx context.Context, o demo.Options) error {
 	case ctx.Err() == nil || errors.Is(err, demo.ErrNotSolo):
 		return err
 	case sum == nil:
-		return exitf(130, "interrupted before the summary")
+		return interrupted(ctx, "before the summary")
 	default:
 		return nil
 	}

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,7 +143,17 @@ func (c *program) enqueue(ctx context.Context, name string, o enqueueOptions) er
 		return err
 	}
 	_, _ = fmt.Fprintf(c.Err, "sent %s, waiting up to %s for its result\n", id, o.timeout)
+	if queue := cmp.Or(o.queue, s.cfg.Worker.Queues[0]); !s.served(ctx, queue) {
+		_, _ = fmt.Fprintf(c.Err, "no Solobeat worker serves the queue %q now; `solobeat queues` shows which do\n", queue)
+	}
 	return c.showResult(ctx, client, id, o.timeout)
+}
+
+// served tells whether a live worker takes from a queue; where that can't be
+// known, it is taken for granted.
+func (s *stores) served(ctx context.Context, queue string) bool {
+	replicas, err := s.admin(nil).Replicas(ctx)
+	return err != nil || slices.ContainsFunc(replicas, func(r celery.Replica) bool { return slices.Contains(r.Queues, queue) })
 }
 
 // open reads the configuration and reaches the broker, for short commands.
@@ -157,7 +169,7 @@ func (c *program) open(ctx context.Context, role string) (*stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.reach(ctx, 0); err != nil {
+	if err := s.reach(ctx, 0, s.all()[0]); err != nil {
 		s.close()
 		return nil, err
 	}

@@ -69,9 +69,17 @@ func (r *replica) readiness() map[string]check {
 	return checks
 }
 
-// engineObserver counts what the engine does and feels its pulse.
+// engineObserver counts what the engine does and feels its pulse. What it ends
+// without a run goes into the history here.
 func (r *replica) engineObserver() celery.Observer {
 	obs := r.metrics.EngineObserver()
+	finished := obs.Finished
+	obs.Finished = func(f celery.Finished) {
+		finished(f)
+		if !f.Ran && f.Outcome == tasks.Failed && f.Delivery != nil {
+			r.history.note(worker.Run{Task: f.Delivery.Task}, tasks.Outcome{Kind: f.Outcome, Reason: f.Reason})
+		}
+	}
 	count := obs.BrokerUp
 	obs.BrokerUp = func(up bool) {
 		r.pulse.beat(up)
@@ -91,7 +99,7 @@ func (r *replica) depths(ctx context.Context) ([]metrics.QueueDepth, error) {
 		return nil, err
 	}
 	out := []metrics.QueueDepth{
-		{Queue: allQueues, State: "unacked", N: all.Unacked}, {Queue: allQueues, State: "scheduled", N: all.Parked},
+		{Queue: allQueues, State: "unacked", N: all.Unacked}, {Queue: allQueues, State: "parked", N: all.Parked},
 	}
 	tails, err := admin.Tails(ctx)
 	if err != nil {

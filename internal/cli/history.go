@@ -30,7 +30,7 @@ type historyStore interface {
 // beside the runs: a store that is slow or away costs history and nothing else.
 type historian struct {
 	store historyStore
-	by    string
+	by    func() string
 	log   *slog.Logger
 	// twice is told of a job of which one tick has succeeded twice.
 	twice func(job string)
@@ -51,7 +51,7 @@ type historyNote struct {
 	success bool
 }
 
-func newHistorian(ctx context.Context, store historyStore, by string, log *slog.Logger, twice func(job string)) *historian {
+func newHistorian(ctx context.Context, store historyStore, by func() string, log *slog.Logger, twice func(job string)) *historian {
 	h := &historian{
 		store: store, by: by, log: log, twice: twice, parked: map[string]bool{},
 		entries: make(chan historyNote, historyBuffer), stop: make(chan struct{}), done: make(chan struct{}),
@@ -121,9 +121,9 @@ func (h *historian) worth(run worker.Run, out tasks.Outcome) bool {
 
 func (h *historian) entry(run worker.Run, out tasks.Outcome) scheduler.HistoryEntry {
 	e := scheduler.HistoryEntry{
-		Outcome: out.Kind.String(), Count: 1, By: h.by, TaskID: run.Task.ID,
+		Outcome: out.Kind.String(), Count: 1, By: h.by(), TaskID: run.Task.ID,
 		Run: &scheduler.RunEntry{
-			Reason: out.Reason, Attempt: run.Task.Attempt, Fence: run.Fence, Takeover: run.Takeover, TookMS: run.Took.Milliseconds(),
+			Reason: string(out.Reason), Attempt: run.Task.Attempt, Fence: run.Fence, Takeover: run.Takeover, TookMS: run.Took.Milliseconds(),
 		},
 	}
 	if g := run.Task.Guard; g != nil {
@@ -131,7 +131,7 @@ func (h *historian) entry(run worker.Run, out tasks.Outcome) scheduler.HistoryEn
 	}
 	switch {
 	case out.Note != nil:
-		e.Outcome, e.Run.Reason = out.Note.Outcome, out.Note.Reason
+		e.Outcome, e.Run.Reason = out.Note.Outcome, string(out.Note.Reason)
 	case out.Kind == tasks.Parked:
 		e.Run.Reason = string(out.Park.Reason)
 	}

@@ -67,7 +67,7 @@ func runOf(id, job string, attempt int) worker.Run {
 func TestHistoryOfRuns(t *testing.T) {
 	t.Parallel()
 	store := &fakeHistory{err: errors.New("not now")} // an error stops nothing
-	h := newHistorian(t.Context(), store, "me", slog.New(slog.DiscardHandler), func(string) {})
+	h := newHistorian(t.Context(), store, me, slog.New(slog.DiscardHandler), func(string) {})
 	parked := tasks.Outcome{Kind: tasks.Parked, Reason: "busy", Park: tasks.Park{Reason: tasks.ParkLock}}
 	h.note(runOf("a", "j", 1), parked)
 	h.note(runOf("a", "j", 1), parked)
@@ -98,7 +98,7 @@ func TestStateOfRuns(t *testing.T) {
 	t.Parallel()
 	store := &fakeHistory{}
 	var twice []string
-	h := newHistorian(t.Context(), store, "me", slog.New(slog.DiscardHandler), func(job string) { twice = append(twice, job) })
+	h := newHistorian(t.Context(), store, me, slog.New(slog.DiscardHandler), func(job string) { twice = append(twice, job) })
 	ran := func(id string) worker.Run {
 		r := runOf(id, "j", 1)
 		r.Executed = true
@@ -129,7 +129,7 @@ func TestStateOfRuns(t *testing.T) {
 func TestHistoryHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHistorian(t.Context(), &fakeHistory{hangs: true}, "me", slog.New(slog.DiscardHandler), func(string) {})
+		h := newHistorian(t.Context(), &fakeHistory{hangs: true}, me, slog.New(slog.DiscardHandler), func(string) {})
 		began := time.Now()
 		for i := range 10 * historyBuffer {
 			h.note(runOf(fmt.Sprint(i), "j", 1), tasks.Outcome{Kind: tasks.Succeeded})
@@ -149,7 +149,7 @@ func TestHistoryHoldsUpNobody(t *testing.T) {
 func TestHistoryForgetsNothingForEver(t *testing.T) {
 	t.Parallel()
 	store := &fakeHistory{}
-	h := newHistorian(t.Context(), store, "me", slog.New(slog.DiscardHandler), func(string) {})
+	h := newHistorian(t.Context(), store, me, slog.New(slog.DiscardHandler), func(string) {})
 	defer h.close()
 	for i := range 3 * parkedKnown {
 		h.note(runOf(fmt.Sprint(i), "j", 1), tasks.Outcome{Kind: tasks.Parked})
@@ -160,3 +160,5 @@ func TestHistoryForgetsNothingForEver(t *testing.T) {
 		t.Errorf("%d parked tasks are kept", len(h.parked))
 	}
 }
+
+func me() string { return "me" }

@@ -3,12 +3,15 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/solobeat/solobeat/config"
 	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 func (c *program) jobsCommand() *cobra.Command {
@@ -58,14 +61,71 @@ func (c *program) jobsList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	views, err := jobViews(ctx, s, jobs)
+	if err != nil {
+		return err
+	}
 	t := &table{header: []string{"JOB", "LAST TICK", "RESULT", "BY", "NEXT", "PUBLISHED", "MISSED"}}
-	for _, j := range jobs {
-		t.add(j.Job, stamp(j.Last), j.Result, j.By, stamp(j.Next), fmt.Sprint(j.Seq), fmt.Sprint(j.Missed))
+	for _, j := range views {
+		t.add(j.Job, stamp(j.Last), j.result(), j.By, stamp(j.Next), fmt.Sprint(j.Seq), fmt.Sprint(j.Missed))
 	}
-	if jobs == nil {
-		jobs = []scheduler.JobState{}
+	return c.print(views, t, "no jobs: no scheduler has run in this namespace")
+}
+
+// jobView is a job as `jobs list` prints it.
+type jobView struct {
+	scheduler.JobState
+	// LastRun is the newest end of a run that the history knows.
+	LastRun *scheduler.HistoryEntry `json:"last_run,omitempty"`
+}
+
+// result is what became of the last tick, and that the last run failed.
+func (j jobView) result() string {
+	if j.LastRun != nil && j.LastRun.Outcome == tasks.Failed.String() {
+		return strings.TrimPrefix(j.Result+", last run failed", ", ")
 	}
-	return c.print(jobs, t, "no jobs: no scheduler has run in this namespace")
+	return j.Result
+}
+
+func jobViews(ctx context.Context, s *stores, jobs []scheduler.JobState) ([]jobView, error) {
+	names := make([]string, len(jobs))
+	for i, j := range jobs {
+		names[i] = j.Job
+	}
+	runs, err := s.state().LastRuns(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	next := nextTicks(s.cfg)
+	views := make([]jobView, len(jobs))
+	for i, j := range jobs {
+		views[i].JobState = j
+		views[i].Next = next(j)
+		if e, ok := runs[j.Job]; ok {
+			views[i].LastRun = &e
+		}
+	}
+	return views, nil
+}
+
+// nextTicks reckons the next tick of a job that has had none, from the schedule
+// file if this process has the one that is in force; the store learns of it
+// only with the first tick.
+func nextTicks(cfg *config.Config) func(scheduler.JobState) time.Time {
+	schedules := map[string]*scheduler.Job{}
+	if cfg.Schedule.File != "" {
+		jobs, _, _ := config.LoadSchedule(cfg.Schedule.File) // not the business of who only looks
+		for _, j := range jobs {
+			schedules[j.Name] = j
+		}
+	}
+	return func(s scheduler.JobState) time.Time {
+		j := schedules[s.Job]
+		if !s.Next.IsZero() || j == nil || j.Disabled || j.Schedule == nil || j.Revision() != s.Revision || s.Mark().IsZero() {
+			return s.Next
+		}
+		return j.Schedule.Next(s.Mark()).At
+	}
 }
 
 func (c *program) jobsShow(ctx context.Context, name string) error {
@@ -79,7 +139,7 @@ func (c *program) jobsShow(ctx context.Context, name string) error {
 		return err
 	}
 	if len(states) == 0 || !states[0].Known {
-		return exitf(exitFailed, "no job %q is known in namespace %s (see solobeat jobs list)", name, s.cfg.Namespace)
+		return exitf(exitFailed, "no job %q is known in namespace %s%s (see solobeat jobs list)", name, s.cfg.Namespace, s.meantJob(ctx, name))
 	}
 	j := states[0]
 	t := &table{}
@@ -91,10 +151,28 @@ func (c *program) jobsShow(ctx context.Context, name string) error {
 	t.add("result", j.Result)
 	t.add("settled", stamp(j.At)+" by "+j.By)
 	t.add("task id", j.TaskID)
+	j.Next = nextTicks(s.cfg)(j)
 	t.add("next tick", stamp(j.Next))
 	t.add("published", fmt.Sprint(j.Seq))
 	t.add("missed", fmt.Sprint(j.Missed))
 	return c.print(j, t, "")
+}
+
+// meantJob is the hint at the job that was probably meant. It is an extra: where
+// the jobs can't be read there is none.
+func (s *stores) meantJob(ctx context.Context, name string) string {
+	jobs, err := s.state().Jobs(ctx)
+	if err != nil {
+		return ""
+	}
+	known := make([]string, len(jobs))
+	for i, j := range jobs {
+		known[i] = j.Job
+	}
+	if slices.Contains(known, name) {
+		return ""
+	}
+	return meant(name, known)
 }
 
 func (c *program) jobsHistoryCommand() *cobra.Command {
@@ -112,10 +190,12 @@ func (c *program) jobsHistoryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if entries == nil {
+			note := ""
+			if len(entries) == 0 {
 				entries = []scheduler.HistoryEntry{}
+				note = "no history: no scheduler has settled a tick of " + names[0] + s.meantJob(cmd.Context(), names[0])
 			}
-			return c.print(entries, historyTable(entries), "no history: no scheduler has settled a tick of "+names[0])
+			return c.print(entries, historyTable(entries), note)
 		},
 	}
 	cmd.Flags().IntVarP(&n, "count", "n", 0, "at most so many (default: all that are kept)")

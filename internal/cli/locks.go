@@ -10,17 +10,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/tasks/celery"
 )
 
 // lockView is a lock as -o json prints it.
 type lockView struct {
-	Key      string     `json:"key"`
-	Held     bool       `json:"held"`
-	TaskID   string     `json:"task_id,omitempty"`
-	Instance string     `json:"instance,omitempty"`
-	Fence    uint64     `json:"fence,omitempty"`
-	Since    *time.Time `json:"since,omitempty"`
-	LeftMS   int64      `json:"left_ms"`
+	Key      string `json:"key"`
+	Held     bool   `json:"held"`
+	TaskID   string `json:"task_id,omitempty"`
+	Instance string `json:"instance,omitempty"`
+	// Node is the replica's name, "" if it has none or is gone.
+	Node   string     `json:"node,omitempty"`
+	Fence  uint64     `json:"fence,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
+	LeftMS int64      `json:"left_ms"`
 	// Foreign is true if somebody else's lock has the key, such as redis-py's.
 	Foreign bool `json:"foreign"`
 }
@@ -63,8 +66,7 @@ func (c *program) openLocks(ctx context.Context, role string) (*stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.broker = s.locks
-	if err := s.reach(ctx, 0); err != nil {
+	if err := s.reach(ctx, 0, s.lockServer()); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -88,12 +90,44 @@ func (c *program) locksList(ctx context.Context) error {
 		}
 		views = append(views, lockViewOf(h))
 	}
+	s.nameNodes(ctx, views)
 	slices.SortFunc(views, func(a, b lockView) int { return cmp.Compare(a.Key, b.Key) })
 	t := &table{header: []string{"KEY", "HOLDER", "SINCE", "LEFT", "FENCE"}}
 	for _, v := range views {
-		t.rows = append(t.rows, []string{v.Key, cmp.Or(v.TaskID, v.Instance), sinceText(v.Since), short(time.Duration(v.LeftMS) * time.Millisecond), fmt.Sprint(v.Fence)})
+		t.rows = append(t.rows, []string{v.Key, v.holder(), sinceText(v.Since), short(time.Duration(v.LeftMS) * time.Millisecond), fmt.Sprint(v.Fence)})
 	}
 	return c.print(views, t, "no lock is held")
+}
+
+// holder is who holds the lock: the task, and the replica that runs it.
+func (v lockView) holder() string {
+	id := cmp.Or(v.TaskID, v.Instance)
+	if v.Node != "" {
+		return id + " (" + v.Node + ")"
+	}
+	return id
+}
+
+// nameNodes fills in the replicas' names. The registry may be on another server
+// than the locks, and who only wants to see locks does not wait for it long.
+func (s *stores) nameNodes(ctx context.Context, views []lockView) {
+	if !slices.ContainsFunc(views, func(v lockView) bool { return v.Instance != "" }) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	a := celery.NewAdmin(celery.AdminConfig{Broker: s.registry, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, Queues: s.cfg.Worker.Queues})
+	replicas, err := a.Replicas(ctx)
+	if err != nil {
+		s.log.Debug("replicas", "error", err)
+	}
+	nodes := map[string]string{}
+	for _, r := range replicas {
+		nodes[r.Instance] = r.Node
+	}
+	for i, v := range views {
+		views[i].Node = nodes[v.Instance]
+	}
 }
 
 func sinceText(t *time.Time) string {
@@ -118,8 +152,9 @@ func (c *program) locksShow(ctx context.Context, key string) error {
 		return err
 	}
 	h.Key = key
-	v := lockViewOf(h)
-	t := &table{}
+	one := []lockView{lockViewOf(h)}
+	s.nameNodes(ctx, one)
+	v, t := one[0], &table{}
 	t.add("key", v.Key)
 	if !v.Held {
 		t.add("held", "no")
@@ -135,6 +170,7 @@ func (c *program) locksShow(ctx context.Context, key string) error {
 	}
 	t.add("held by", holder)
 	t.add("instance", v.Instance)
+	t.add("node", v.Node)
 	t.add("since", sinceText(v.Since))
 	t.add("left", left)
 	t.add("fence", fmt.Sprint(v.Fence))

@@ -61,7 +61,9 @@ func (c *program) next(file, job string, from time.Time, n int) error {
 		return err
 	}
 	ticks, found := []nextTick{}, job == ""
+	var known []string
 	for _, j := range jobs {
+		known = append(known, j.Name)
 		if job != "" && j.Name != job {
 			continue
 		}
@@ -76,7 +78,7 @@ func (c *program) next(file, job string, from time.Time, n int) error {
 		}
 	}
 	if !found {
-		return exitf(exitFailed, "%s has no job %q", file, job)
+		return exitf(exitFailed, "%s has no job %q%s", file, job, meant(job, known))
 	}
 	slices.SortStableFunc(ticks, func(a, b nextTick) int { return cmp.Compare(a.Tick, b.Tick) })
 	t := &table{header: []string{"TICK (UTC)", "LOCAL", "JOB", ""}}

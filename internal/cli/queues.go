@@ -2,17 +2,18 @@ package cli
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/solobeat/solobeat/tasks/celery"
 )
 
 func (c *program) queuesCommand() *cobra.Command {
 	return c.withOutput(&cobra.Command{
 		Use: "queues", Short: "Depths of the queues, and the workers that serve them", Args: args(0, 0, ""),
-		Long:    "The queues are those of worker.queues. Unacked and parked messages are kept by Celery in one place for all queues.",
+		Long:    "The queues are those of worker.queues, and those that a live worker serves. Unacked and parked messages are kept by Celery in one place for all queues.",
 		Example: "  solobeat queues\n  solobeat queues -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := c.open(cmd.Context(), "queues")
@@ -20,12 +21,11 @@ func (c *program) queuesCommand() *cobra.Command {
 				return err
 			}
 			defer s.close()
-			a := s.admin(s.cfg.Worker.Queues)
-			d, err := a.Depths(cmd.Context())
+			replicas, err := s.admin(nil).Replicas(cmd.Context())
 			if err != nil {
 				return err
 			}
-			replicas, err := a.Replicas(cmd.Context())
+			d, err := s.admin(allServed(s.cfg.Worker.Queues, replicas)).Depths(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -57,29 +57,15 @@ func (c *program) queuesCommand() *cobra.Command {
 	})
 }
 
-// version is set by the linker in a release.
-var version = ""
-
-// Version is the program's version: of the release, else of the module.
-func Version() string {
-	if version != "" {
-		return version
-	}
-	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
-		return b.Main.Version
-	}
-	return "devel"
-}
-
-func (c *program) versionCommand() *cobra.Command {
-	return c.withOutput(&cobra.Command{
-		Use: "version", Short: "Show the version", Args: args(0, 0, ""), Example: "  solobeat version",
-		RunE: func(*cobra.Command, []string) error {
-			if c.output == "json" {
-				return printJSON(c.Out, map[string]string{"version": Version(), "go": runtime.Version()})
+// allServed are the configured queues, then what live workers serve besides.
+func allServed(configured []string, replicas []celery.Replica) []string {
+	all := slices.Clone(configured)
+	for _, r := range replicas {
+		for _, q := range r.Queues {
+			if !slices.Contains(all, q) {
+				all = append(all, q)
 			}
-			_, err := fmt.Fprintln(c.Out, "solobeat", Version(), runtime.Version())
-			return err
-		},
-	})
+		}
+	}
+	return all
 }

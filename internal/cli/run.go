@@ -109,7 +109,6 @@ func (c *program) run(ctx context.Context, o runOptions) error {
 		return err
 	}
 	defer s.close()
-	s.broker = s.locks // nothing but the lock's store is needed
 	r := &guardedRun{c: c, o: o, log: log, stores: s, until: time.Now().Add(o.wait)}
 	return r.run(ctx)
 }
@@ -128,6 +127,9 @@ type guardedRun struct {
 
 func (r *guardedRun) run(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
+		if ctx.Err() != nil {
+			return interrupted(ctx, "while waiting")
+		}
 		return err
 	}
 	defer func() {
@@ -147,16 +149,16 @@ func (r *guardedRun) run(ctx context.Context) error {
 		if err == nil {
 			return r.program(ctx, h, hold)
 		}
-		_, _ = h.Release(ctx)
+		r.release(ctx, h)
 		if !r.again(ctx, err) {
 			return r.refused(ctx, err)
 		}
 	}
 }
 
-// open reaches the store, for at most --wait.
+// open reaches the locks' store, for at most --wait. Nothing else is needed.
 func (r *guardedRun) open(ctx context.Context) error {
-	if err := r.stores.reach(ctx, r.o.wait); err != nil {
+	if err := r.stores.reach(ctx, r.o.wait, r.stores.lockServer()); err != nil {
 		return err
 	}
 	var err error
@@ -266,7 +268,7 @@ func (r *guardedRun) refused(ctx context.Context, err error) error {
 	case errors.As(err, &ee):
 		return err
 	case ctx.Err() != nil:
-		return exitf(130, "interrupted while waiting")
+		return interrupted(ctx, "while waiting")
 	case errors.As(err, &done):
 		return r.completed(done)
 	case errors.As(err, &busy):
@@ -366,10 +368,10 @@ func (r *guardedRun) watch(ctx context.Context, h *lockguard.Handle, p *guardian
 func (r *guardedRun) ended(ctx context.Context, h *lockguard.Handle, hold *idempotency.Hold, st guardian.Status, lost, waitErr error) error {
 	if st.Success() {
 		if err := r.complete(ctx, hold); err != nil {
-			_, _ = h.Release(ctx)
+			r.release(ctx, h)
 			return exitf(exitSoftware, "the program ended well, but its record was taken over meanwhile: %w", err)
 		}
-		_, _ = h.Release(ctx)
+		r.release(ctx, h)
 		return nil
 	}
 	if lost != nil && st.Reason != guardian.Ended && st.Reason != guardian.Terminated || st.Reason == guardian.DeadlinePassed {
@@ -405,10 +407,17 @@ func (r *guardedRun) complete(ctx context.Context, hold *idempotency.Hold) error
 	return err
 }
 
+// release gives the lock back, and does for tasks that wait for it what a
+// worker does.
+func (r *guardedRun) release(ctx context.Context, h *lockguard.Handle) {
+	_, _ = h.Release(ctx) // counted and logged by the guard
+	r.stores.wake(ctx, r.o.lock)
+}
+
 // end gives record and lock back.
 func (r *guardedRun) end(ctx context.Context, h *lockguard.Handle, hold *idempotency.Hold, cause error) {
 	if hold != nil {
 		_ = hold.Release(ctx, cause, 0) // stale or out of reach: the lease ends it
 	}
-	_, _ = h.Release(ctx)
+	r.release(ctx, h)
 }

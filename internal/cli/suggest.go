@@ -36,9 +36,13 @@ func unknownCommand(parent *cobra.Command, name string) error {
 			known = append(known, c.Name())
 		}
 	}
-	hint := ""
+	return usagef("unknown command %q for %q%s", name, parent.CommandPath(), meant(name, known))
+}
+
+// meant is the hint at the name that was probably meant, "" without one.
+func meant(name string, known []string) string {
 	if near := typo.Nearest(name, known); near != "" {
-		hint = fmt.Sprintf(" (did you mean %s?)", near)
+		return fmt.Sprintf(" (did you mean %s?)", near)
 	}
-	return usagef("unknown command %q for %q%s", name, parent.CommandPath(), hint)
+	return ""
 }

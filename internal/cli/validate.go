@@ -46,15 +46,17 @@ func (c *program) validate(files []string, strict bool) error {
 }
 
 // validateFile checks one file, once, and with a solobeat.yaml its schedule.
+// done are the files that were read, true for those read as schedules: a
+// solobeat.yaml that names itself as its schedule is read as one too.
 func (c *program) validateFile(path string, done map[string]bool) config.Problems {
-	if abs, err := filepath.Abs(path); err == nil {
-		if done[abs] {
-			return nil
-		}
-		done[abs] = true
+	abs := absolute(path)
+	if _, twice := done[abs]; twice {
+		return nil
 	}
+	done[abs] = false
 	text, err := config.ReadFile(path)
 	if err == nil && config.IsScheduleFile(text) {
+		done[abs] = true
 		_, ps, _ := config.ParseSchedule(path, text)
 		return ps
 	}
@@ -63,27 +65,33 @@ func (c *program) validateFile(path string, done map[string]bool) config.Problem
 		return ps
 	}
 	jobs, more, err := config.LoadSchedule(cfg.Schedule.File)
-	if abs, aerr := filepath.Abs(cfg.Schedule.File); aerr == nil {
-		if done[abs] {
-			more = nil
-		}
-		done[abs] = true
+	if named := absolute(cfg.Schedule.File); done[named] {
+		more = nil
+	} else {
+		done[named] = true
 	}
 	ps = append(ps, more...)
 	if err == nil {
-		if together, ok := config.Together(cfg, jobs).(config.Problems); ok { //nolint:errorlint // it returns nothing else
-			ps = append(ps, together...)
-		}
+		together, _ := config.Together(cfg, jobs)
+		ps = append(ps, together...)
 	}
 	return ps
+}
+
+// absolute is a path by which files are told apart.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }
 
 func (c *program) printProblems(ps config.Problems, files int) error {
 	if c.output == "json" {
 		return printJSON(c.Out, ps)
 	}
-	for _, p := range ps {
-		if _, err := fmt.Fprintln(c.Out, p.String()); err != nil {
+	for _, line := range ps.Lines() {
+		if _, err := fmt.Fprintln(c.Out, line); err != nil {
 			return err
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,7 +87,6 @@ func (c *program) process(ctx context.Context, o processOptions) error {
 	if err != nil {
 		return err
 	}
-	c.warn(config.CheckEnv(os.Environ()))
 	log := newLogger(c.Err, cfg.Log.Level, cfg.Log.Format)
 	var jobs []*scheduler.Job
 	if o.scheduler || cfg.Schedule.File != "" {
@@ -135,7 +133,7 @@ func (r *replica) run(ctx context.Context) error {
 		return exit(exitConfig, err)
 	}
 	r.metrics = metrics.New(r.metricsConfig())
-	if err := r.stores.reach(ctx, startWait); err != nil {
+	if err := r.stores.reach(ctx, startWait, r.servers()...); err != nil {
 		return stopped(ctx, err)
 	}
 	defer r.closeHistory()
@@ -151,6 +149,16 @@ func (r *replica) run(ctx context.Context) error {
 		r.o.ready(a.addr)
 	}
 	return r.serve(ctx)
+}
+
+// servers are those that this process needs: a scheduler takes no locks and
+// reads no results.
+func (r *replica) servers() []server {
+	all := r.stores.all()
+	if !r.o.worker {
+		return all[:1]
+	}
+	return all
 }
 
 // stopped turns an error of a start that was interrupted into an orderly end.
@@ -196,7 +204,7 @@ func (r *replica) metricsConfig() metrics.Config {
 	}
 	for _, t := range r.cfg.Tasks {
 		if l := t.Config.Lock; l != nil {
-			mc.Locks = append(mc.Locks, metrics.Lock{Name: l.Name, TTL: l.TTL})
+			mc.Locks = append(mc.Locks, metrics.Lock{Name: l.Key, TTL: l.TTL})
 		}
 	}
 	return mc
@@ -225,13 +233,13 @@ func (r *replica) buildWorker(ctx context.Context) error {
 	if r.records, err = r.stores.recordGuard(ctx, r.metrics.RecordObserver()); err != nil {
 		return err
 	}
-	r.history = newHistorian(ctx, r.stores.state(), orDefault(r.nodeName(), celery.DefaultNodeName()), r.log, r.metrics.RanTwice)
+	r.history = newHistorian(ctx, r.stores.state(), r.shownName, r.log, r.metrics.RanTwice)
 	entries := map[string]worker.TaskConfig{}
 	for _, t := range r.cfg.Tasks {
 		entries[t.Name] = t.Config
 	}
 	r.chain, err = worker.New(worker.Config{
-		Registry: r.registry, Tasks: entries, Namespace: r.cfg.Namespace, PoisonAfter: r.cfg.Worker.PoisonAfter,
+		Registry: r.registry, Tasks: entries, PoisonAfter: r.cfg.Worker.PoisonAfter,
 		Locks:   map[string]*lockguard.Guard{worker.DefaultBackend: r.locks},
 		Records: map[string]*idempotency.Guard{worker.DefaultBackend: r.records},
 		Logger:  r.log, Observer: r.workerObserver(),
@@ -270,6 +278,15 @@ func (r *replica) nodeName() string {
 	return r.cfg.Worker.Name
 }
 
+// shownName tells this replica from others on its machine as soon as the engine
+// has registered it.
+func (r *replica) shownName() string {
+	if r.engine != nil {
+		return r.engine.NodeName()
+	}
+	return orDefault(r.nodeName(), celery.DefaultNodeName())
+}
+
 func (r *replica) buildScheduler(ctx context.Context) error {
 	state := r.stores.state()
 	if err := state.Check(ctx); err != nil {
@@ -287,7 +304,7 @@ func (r *replica) buildScheduler(ctx context.Context) error {
 	var err error
 	r.sched, err = scheduler.New(scheduler.Config{
 		Namespace: r.cfg.Namespace, KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, Jobs: r.jobs, State: state, Publisher: client,
-		ID: r.stores.instance, Name: orDefault(r.nodeName(), celery.DefaultNodeName()), File: r.cfg.Schedule.File,
+		ID: r.stores.instance, Name: r.shownName, File: r.cfg.Schedule.File,
 		Logger: r.log, Observer: r.schedulerObserver(),
 	})
 	if err != nil {

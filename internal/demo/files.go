@@ -52,6 +52,7 @@ func jobLines(tick time.Duration, unsafe bool) string {
       renew: 800ms
       on_busy: retry
     # idempotency: on by default, one record per job and tick
+    # fence: a number that grows with every holder; a database can refuse late writers by it
 `
 	if unsafe {
 		guards = "    lock: off\n    idempotency: off\n"

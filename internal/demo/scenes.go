@@ -209,7 +209,7 @@ func (st *stage) watchLongRun(ctx context.Context) {
 	case c.outlived >= 1:
 		l.hit = true
 		st.note(Event{MS: time.Now().UnixMilli(), Tick: l.tick, Replica: r.n, PID: l.pid, Event: "outlived", Detail: fmt.Sprint(c.outlived)})
-		st.say("   %s  solobeat_lock_outlived_total is %.0f and the run still goes on: JobOutlivedLockTTL would fire now. The watchdog keeps the others out.", st.at(), c.outlived)
+		st.say("   %s  solobeat_lock_outlived_total is %.0f and the run still goes on: JobOutlivedLockTTL would fire now. The renewed lock keeps the others out.", st.at(), c.outlived)
 	case !l.before:
 		l.before = true
 		st.say("   %s  solobeat_lock_outlived_total is %.0f", st.at(), c.outlived)

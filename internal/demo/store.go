@@ -81,7 +81,7 @@ func (s *store) ping(ctx context.Context) error {
 	}
 	defer func() { _ = c.Close() }()
 	if err := c.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redis %s does not answer: %w (is it running, and is --redis right?)", redisconn.MaskURL(s.url), err)
+		return redisconn.ReachError(s.url, "--redis", err)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 			}
 			ttl := j.Lock.TTL
 			if ttl == 0 {
-				ttl = scheduler.DefaultLockTTL
+				ttl = lockguard.DefaultTTL
 			}
 			m.zeroLock(Lock{Schedule: label, Name: name, TTL: ttl})
 		}
@@ -285,8 +285,8 @@ func (m *Metrics) Up(role string, up bool) {
 }
 
 // QueueDepth is the number of messages of one queue in one state: pending
-// (in the lists of all priorities), unacked (being worked on), scheduled
-// (parked), dead (in the dead letters).
+// (in the lists of all priorities), unacked (being worked on), parked
+// (waiting in Redis for a time), dead (in the dead letters).
 type QueueDepth struct {
 	Queue, State string
 	N            int64

@@ -157,7 +157,7 @@ func (m *Metrics) WorkerObserver() worker.Observer {
 				m.runtime.WithLabelValues(task, queue).Observe(r.Took.Seconds())
 			}
 			if out.Kind == tasks.Failed {
-				m.failures.WithLabelValues(task, out.Reason).Inc()
+				m.failures.WithLabelValues(task, string(out.Reason)).Inc()
 			}
 			if out.Kind == tasks.Retried {
 				m.retries.WithLabelValues(task, queue).Inc()
@@ -179,15 +179,15 @@ func (m *Metrics) EngineObserver() celery.Observer {
 	return celery.Observer{
 		Finished: func(f celery.Finished) {
 			outcome := f.Outcome.String()
-			if f.Outcome == tasks.Succeeded && f.Reason == "skipped" {
-				outcome = "skipped"
+			if f.Outcome == tasks.Succeeded && f.Reason == tasks.ReasonSkipped {
+				outcome = string(tasks.ReasonSkipped)
 			}
 			m.processed.WithLabelValues(m.task(f.Task), m.queue(f.Queue), celery.EngineName, outcome).Inc()
 			if f.Outcome == tasks.Failed && !f.Ran {
-				m.failures.WithLabelValues(m.task(f.Task), f.Reason).Inc()
+				m.failures.WithLabelValues(m.task(f.Task), string(f.Reason)).Inc()
 			}
 		},
-		DeadLettered: func(queue, _ string) { m.deadLettered.WithLabelValues(m.queue(queue)).Inc() },
+		DeadLettered: func(queue string, _ tasks.Reason) { m.deadLettered.WithLabelValues(m.queue(queue)).Inc() },
 		TakenOver:    func(n int) { m.takenOver.Add(float64(n)) },
 		Buried:       func() { m.buried.Add(1) },
 		LateCommit:   func(_, _ string) { m.lateCommits.Add(1) },
@@ -204,7 +204,7 @@ const (
 )
 
 var (
-	depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities; unacked and scheduled of all queues together are queue _all.", []string{"queue", "state"}, nil)
+	depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities; unacked and parked of all queues together are queue _all.", []string{"queue", "state"}, nil)
 	ageDesc   = prometheus.NewDesc("solobeat_queue_oldest_age_seconds", "For how long the message that comes next was seen to wait; it may wait for longer. 0 for an empty queue.", []string{"queue"}, nil)
 )
 

@@ -14,16 +14,51 @@ func TestMaskURL(t *testing.T) {
 		"rediss://user:hunter2@host":               "rediss://****@host",
 		"redis://:hun@ter2@host/1":                 "redis://****@host/1",
 		"redis://host/0?password=hunter2":          "redis://host/0?password=****",
-		"unix://user:hunter2@/run/redis.sock?db=1": "unix://****@/run/redis.sock?db=1",
+		"redis://host/0?dial_timeout=hunter2&db=1": "redis://host/0?dial_timeout=****&db=****",
+		"unix://user:hunter2@/run/redis.sock?db=1": "unix://****@/run/redis.sock?db=****",
 		"redis://:hunter2":                         "redis://****",
-		"redis://:a/hunter2@host":                  "redis://****",
-		"redis://:a#hunter2@host":                  "redis://****",
+		"redis://user:s3%zzcret@host:x/0":          "redis://****",
+		"redis://:a/hunter2@host":                  "redis://****@host",
+		"redis://:a#hunter2@host":                  "redis://****@host",
 		"redis://:hunter2@host:port":               "redis://****",
-		"redis://:a hunter2@host":                  "redis://****",
+		"redis://:a hunter2@host hunter2":          "redis://****",
 		"user:hunter2@host":                        "****",
+		"user:hunter2":                             "****",
+		"hunter2 and more":                         "****",
+		"host:6379/0":                              "host:6379/0",
+		"":                                         "",
 	} {
 		if got := MaskURL(raw); got != want {
 			t.Errorf("%s: got %s, want %s", raw, got, want)
+		}
+	}
+}
+
+// In the midst of other words too, also of a URL that was made a path of, was
+// cut, or has lost its scheme; what is masked stays as it is.
+func TestMaskText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`"redis://u:hunter2@h:1/0" is no queue`:                `"redis://****@h:1/0" is no queue`,
+		"/etc/redis:/u:hunter2@h:1/0?x=hunter2: no such file":  "/etc/redis:/****@h:1/0?x=****: no such file",
+		"dir/u:hunter2@h:6379: no such file":                   "****@h:6379: no such file",
+		`want text, got "u:hunter2@h:6379"`:                    `want text, got "****@h:6379"`,
+		`"hunter2@h:6379"`:                                     `"****@h:6379"`,
+		`"redis://user:hunter2hunter2"…`:                       `"redis://****"…`,
+		`"redis://h?dial_timeout=hunter2"`:                     `"redis://h?dial_timeout=****"`,
+		"h/0?password=hunter2":                                 "h/0?password=****",
+		"solobeat@host-1: no answer":                           "solobeat@host-1: no answer",
+		"unknown key \"a\" (did you mean b?)":                  "unknown key \"a\" (did you mean b?)",
+		"write the instant, such as 2026-11-29T17:00:00+01:00": "write the instant, such as 2026-11-29T17:00:00+01:00",
+		"jobs: want a list: none":                              "jobs: want a list: none",
+		"write host:port, such as 127.0.0.1:9464, or off":      "write host:port, such as 127.0.0.1:9464, or off",
+	} {
+		got := MaskText(text)
+		if got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+		if again := MaskText(got); again != got {
+			t.Errorf("%s: masked twice: %s", got, again)
 		}
 	}
 }
@@ -42,6 +77,13 @@ func TestBadURLs(t *testing.T) {
 		"redis://:hunter2@host?read_timeout=x":     "options",
 		"unix://:hunter2@":                         "socket",
 		"":                                         "redis://, rediss:// or unix://",
+		"redis://:hunter2@host/-1":                 "out of range",
+		"redis://:hunter2@host/99999999999":        "out of range",
+		"redis://:hunter2@host?db=-1":              "out of range",
+		"redis://:hunter2@host:65536":              "1 to 65535",
+		"redis://:hunter2@host:0":                  "1 to 65535",
+		"redis://:hunter2@host,host2/0":            "several hosts",
+		"redis://:hunter2@host:1,host2:2/0":        "several hosts",
 	} {
 		c, err := Open(Options{URL: raw})
 		if err == nil {

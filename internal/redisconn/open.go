@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +39,9 @@ func Open(o Options) (*redis.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redisconn: %s: %w", MaskURL(o.URL), badURL(o.URL, err))
 	}
+	if err := checkAddress(opt); err != nil {
+		return nil, fmt.Errorf("redisconn: %s: %w", MaskURL(o.URL), err)
+	}
 	opt.ClientName = o.Name
 	opt.ContextTimeoutEnabled = true
 	opt.DialTimeout = 3 * time.Second
@@ -52,6 +57,28 @@ func Open(o Options) (*redis.Client, error) {
 		opt.PoolSize = o.PoolSize
 	}
 	return redis.NewClient(opt), nil
+}
+
+// checkAddress refuses what no server can have, and would fail only when it is
+// connected to.
+func checkAddress(opt *redis.Options) error {
+	if opt.DB < 0 || opt.DB > math.MaxInt32 {
+		return errors.New("its database number is out of range: Redis counts from 0, to 15 unless set up for more")
+	}
+	if opt.Network != "tcp" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(opt.Addr)
+	if err != nil {
+		return errors.New("what stands before the path is no host and port")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return errors.New("its port is not from 1 to 65535")
+	}
+	if strings.Contains(host, ",") {
+		return errors.New("it names several hosts: one server is used")
+	}
+	return nil
 }
 
 // SameServer reports whether two URLs name the same host, port and
@@ -77,32 +104,6 @@ func hostPort(addr string) string {
 		host = "127.0.0.1"
 	}
 	return net.JoinHostPort(host, port)
-}
-
-// MaskURL hides the user, the password and secret options of a URL, also of
-// one that does not parse. Where it cannot tell where a password ends, it hides
-// all but the scheme: an @ or a host may have been forgotten, and a # or / in a
-// password ends the host for a parser.
-func MaskURL(raw string) string {
-	u, err := url.Parse(raw)
-	scheme, _, found := strings.Cut(raw, "://")
-	switch {
-	case !found && (err != nil || strings.Contains(raw, "@")):
-		return "****"
-	case err != nil || strings.Contains(raw, "@") && u.User == nil:
-		return scheme + "://****"
-	}
-	if u.User != nil {
-		u.User = url.User("****")
-	}
-	q := u.Query()
-	for _, k := range []string{"password", "auth", "token", "username"} {
-		if q.Has(k) {
-			q.Set(k, "****")
-			u.RawQuery = q.Encode()
-		}
-	}
-	return strings.ReplaceAll(u.String(), "%2A%2A%2A%2A", "****")
 }
 
 // badURL says what is wrong with a URL in words that hold nothing of it.

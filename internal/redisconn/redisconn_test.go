@@ -99,27 +99,6 @@ func TestProbeIsRepeated(t *testing.T) {
 	}
 }
 
-func TestMaskURL(t *testing.T) {
-	t.Parallel()
-	for raw, want := range map[string]string{
-		"redis://:s3cret@host:6379/0":           "",
-		"redis://user:s3cret@host/1":            "",
-		"redis://host/0?password=s3cret":        "redis://host/0?password=xxxxx",
-		"redis://user:s3cret@host:not-a-port/0": "",
-		"redis://user:s3/cret@host/0":           "",
-		"redis://user:s3%zzcret@host/0":         "",
-		"redis://host/0":                        "redis://host/0",
-	} {
-		got := redisconn.MaskURL(raw)
-		if strings.Contains(got, "cret") || strings.Contains(got, "s3") {
-			t.Errorf("%s shows the password: %s", raw, got)
-		}
-		if want != "" && strings.ReplaceAll(got, "****", "xxxxx") != want {
-			t.Errorf("%s: %s, want %s", raw, got, want)
-		}
-	}
-}
-
 // No error of Open repeats a password.
 func TestOpenHidesPasswords(t *testing.T) {
 	t.Parallel()

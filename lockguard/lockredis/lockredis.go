@@ -14,6 +14,7 @@ import (
 
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 //go:embed acquire.lua
@@ -80,7 +81,7 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 func newBackend(client redis.UniversalClient, runner *redisconn.Runner, o Options) (*Backend, error) {
 	ns := o.Namespace
 	if ns == "" {
-		ns = "default"
+		ns = tasks.DefaultNamespace
 	}
 	if strings.ContainsAny(ns, "{} \r\n") {
 		return nil, fmt.Errorf("%w: lockredis: namespace %q has a brace or white space in it", lockguard.ErrConfig, ns)

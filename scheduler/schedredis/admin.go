@@ -99,27 +99,61 @@ func (s *State) History(ctx context.Context, job string, n int) ([]scheduler.His
 	}
 	entries := make([]scheduler.HistoryEntry, 0, len(msgs))
 	for _, m := range msgs {
-		field := func(name string) string {
-			v, _ := m.Values[name].(string)
-			return v
-		}
-		number := func(name string) int64 {
-			v, _ := strconv.ParseInt(field(name), 10, 64)
-			return v
-		}
-		at, _, _ := strings.Cut(m.ID, "-")
-		var run *scheduler.RunEntry
-		if n := number("attempt"); n > 0 {
-			fence, _ := strconv.ParseUint(field("fence"), 10, 64)
-			run = &scheduler.RunEntry{Reason: field("reason"), Attempt: int(n), Fence: fence, Takeover: field("takeover") == "1", TookMS: number("took")}
-		}
-		entries = append(entries, scheduler.HistoryEntry{
-			At: instant(at), Outcome: field("outcome"), Tick: instant(field("tick")), Label: field("label"),
-			Count: number("count"), By: cmp.Or(field("by"), field("id")), TaskID: field("task"), LateMS: number("late"), Run: run,
-		})
+		entries = append(entries, decodeHistory(m))
 	}
 	return entries, nil
 }
+
+func decodeHistory(m redis.XMessage) scheduler.HistoryEntry {
+	field := func(name string) string {
+		v, _ := m.Values[name].(string)
+		return v
+	}
+	number := func(name string) int64 {
+		v, _ := strconv.ParseInt(field(name), 10, 64)
+		return v
+	}
+	at, _, _ := strings.Cut(m.ID, "-")
+	var run *scheduler.RunEntry
+	if n := number("attempt"); n > 0 {
+		fence, _ := strconv.ParseUint(field("fence"), 10, 64)
+		run = &scheduler.RunEntry{Reason: field("reason"), Attempt: int(n), Fence: fence, Takeover: field("takeover") == "1", TookMS: number("took")}
+	}
+	return scheduler.HistoryEntry{
+		At: instant(at), Outcome: field("outcome"), Tick: instant(field("tick")), Label: field("label"),
+		Count: number("count"), By: cmp.Or(field("by"), field("id")), TaskID: field("task"), LateMS: number("late"), Run: run,
+	}
+}
+
+// LastRuns implements [scheduler.Admin].
+func (s *State) LastRuns(ctx context.Context, jobs []string) (map[string]scheduler.HistoryEntry, error) {
+	runs := map[string]scheduler.HistoryEntry{}
+	for part := range slices.Chunk(jobs, batch) {
+		cmds := make([]*redis.XMessageSliceCmd, len(part))
+		_, _ = s.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+			for i, job := range part {
+				cmds[i] = p.XRevRangeN(ctx, s.historyKey(job), "+", "-", lastEntries)
+			}
+			return nil
+		})
+		for i, job := range part {
+			msgs, err := cmds[i].Result()
+			if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+				return nil, fmt.Errorf("schedredis: history of job %q: %w", job, err)
+			}
+			for _, m := range msgs {
+				if e := decodeHistory(m); e.Run != nil {
+					runs[job] = e
+					break
+				}
+			}
+		}
+	}
+	return runs, nil
+}
+
+// lastEntries is how far back the last run of a job is searched for.
+const lastEntries = 10
 
 // The bounds of a job's history; claim.lua and registry.lua keep the same.
 const (

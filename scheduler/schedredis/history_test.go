@@ -19,7 +19,7 @@ func TestHistoryOfRuns(t *testing.T) {
 	t.Parallel()
 	srv := testkit.Redis(t)
 	rdb, ctx := srv.Client(t), t.Context()
-	s := schedredis.New(rdb, schedredis.Options{Namespace: "ns", GlobalKeyPrefix: "p:"})
+	s := schedredis.New(rdb, schedredis.Options{Namespace: "ns", KeyPrefix: "p:"})
 	entry := scheduler.HistoryEntry{
 		Outcome: "failed", Tick: time.UnixMilli(1700000000000).UTC(), Label: "2023-11-14T22:13:20+00:00", Count: 1, By: "me", TaskID: "id",
 		Run: &scheduler.RunEntry{Reason: "error", Attempt: 2, Fence: 1795974396002988, Takeover: true, TookMS: 1234},
@@ -71,7 +71,10 @@ func TestNotesOfRuns(t *testing.T) {
 		if i == 2 {
 			client = embedded
 		}
-		s := schedredis.New(client, schedredis.Options{Namespace: fmt.Sprint(plain), Plain: plain})
+		s := schedredis.New(client, schedredis.Options{Namespace: fmt.Sprint(plain)})
+		if plain {
+			s.Plain()
+		}
 		state := func() scheduler.JobState {
 			t.Helper()
 			all, err := s.Load(ctx, []string{"j"})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 //go:embed claim.lua
@@ -33,24 +34,19 @@ const batch = 500
 type Options struct {
 	// Namespace is the deployment's; "" is "default".
 	Namespace string
-	// GlobalKeyPrefix stands before all keys.
-	GlobalKeyPrefix string
-	// Plain runs the scripts without a shebang line, for tests.
-	Plain bool
-	// AllowEviction accepts a server that evicts keys when memory runs out.
-	AllowEviction bool
+	// KeyPrefix stands before every key, verbatim (redis.global_keyprefix).
+	KeyPrefix string
 }
 
 // State keeps the schedule's state in Redis. It is safe for concurrent use.
 type State struct {
-	client        redis.UniversalClient
-	runner        *redisconn.Runner
-	claim         *redisconn.Script
-	registry      *redisconn.Script
-	ran           *redisconn.Script
-	prefix        string
-	allowEviction bool
-	warm          atomic.Bool
+	client   redis.UniversalClient
+	runner   *redisconn.Runner
+	claim    *redisconn.Script
+	registry *redisconn.Script
+	ran      *redisconn.Script
+	prefix   string
+	warm     atomic.Bool
 }
 
 var (
@@ -62,17 +58,14 @@ var (
 func New(client redis.UniversalClient, o Options) *State {
 	ns := o.Namespace
 	if ns == "" {
-		ns = "default"
+		ns = tasks.DefaultNamespace
 	}
 	s := &State{
 		client: client, claim: redisconn.NewScript(claimSource), registry: redisconn.NewScript(registrySource),
 		ran:    redisconn.NewScript(ranSource, "allow-oom"),
-		prefix: o.GlobalKeyPrefix + "solobeat:" + ns + ":sched:", allowEviction: o.AllowEviction,
+		prefix: o.KeyPrefix + "solobeat:" + ns + ":sched:",
 	}
 	s.runner = redisconn.NewRunner(client)
-	if o.Plain {
-		s.runner = redisconn.NewPlainRunner(client)
-	}
 	return s
 }
 
@@ -99,7 +92,7 @@ func (s *State) Check(ctx context.Context) error {
 		return nil // INFO refused
 	case err != nil:
 		return fmt.Errorf("schedredis: %w", err)
-	case policy != "" && policy != "noeviction" && !s.allowEviction:
+	case policy != "" && policy != "noeviction":
 		return fmt.Errorf("%w: maxmemory-policy is %s; set it to noeviction", scheduler.ErrUnsafePolicy, policy)
 	}
 	return nil

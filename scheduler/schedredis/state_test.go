@@ -25,7 +25,11 @@ func each(t *testing.T, f func(t *testing.T, c *redis.Client, s *schedredis.Stat
 	run := func(name, addr string, plain bool) {
 		t.Run(name, func(t *testing.T) {
 			c := testkit.RedisClient(t, addr, 0)
-			f(t, c, schedredis.New(c, schedredis.Options{Namespace: "ns", GlobalKeyPrefix: "p:", Plain: plain}))
+			s := schedredis.New(c, schedredis.Options{Namespace: "ns", KeyPrefix: "p:"})
+			if plain {
+				s.Plain()
+			}
+			f(t, c, s)
 		})
 	}
 	run("server", testkit.Redis(t).Addr, false)
@@ -411,9 +415,6 @@ func TestCheckRefusesEviction(t *testing.T) {
 	if !errors.Is(err, scheduler.ErrUnsafePolicy) || !strings.Contains(err.Error(), "noeviction") {
 		t.Errorf("Check: %v", err)
 	}
-	if err := schedredis.New(c, schedredis.Options{AllowEviction: true}).Check(ctxOf(t)); err != nil {
-		t.Errorf("Check: %v", err)
-	}
 	c.ConfigSet(ctxOf(t), "maxmemory-policy", "noeviction")
 	if err := schedredis.New(c, schedredis.Options{}).Check(ctxOf(t)); err != nil {
 		t.Errorf("Check: %v", err)
@@ -425,7 +426,7 @@ func TestClaimOnFullServer(t *testing.T) {
 	t.Parallel()
 	srv := testkit.Redis(t)
 	rdb := srv.Client(t)
-	s := schedredis.New(rdb, schedredis.Options{Namespace: "ns", GlobalKeyPrefix: "p:"})
+	s := schedredis.New(rdb, schedredis.Options{Namespace: "ns", KeyPrefix: "p:"})
 	beat(t, s, "a", "f1", map[string]string{"j": "r1"})
 	c := claims{t, s, member("a", "f1")}
 	now, _ := s.Now(ctxOf(t))

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/solobeat/solobeat/internal/redisconn"
+	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
 
@@ -38,7 +39,7 @@ type Admin struct {
 // NewAdmin returns an Admin. It does not connect.
 func NewAdmin(cfg AdminConfig) *Admin {
 	if cfg.Namespace == "" {
-		cfg.Namespace = DefaultNamespace
+		cfg.Namespace = tasks.DefaultNamespace
 	}
 	if len(cfg.Queues) == 0 {
 		cfg.Queues = []string{DefaultQueue}
@@ -131,9 +132,9 @@ type DeadLetter struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"`
 	// Reason is one word, Detail says more.
-	Reason string    `json:"reason"`
-	Detail string    `json:"detail,omitempty"`
-	At     time.Time `json:"at"`
+	Reason tasks.Reason `json:"reason"`
+	Detail string       `json:"detail,omitempty"`
+	At     time.Time    `json:"at"`
 	// Instance is the replica that had it, List the list it came from.
 	Instance string `json:"instance,omitempty"`
 	List     string `json:"list,omitempty"`
@@ -198,7 +199,7 @@ func deadLetterOf(queue string, m redis.XMessage) DeadLetter {
 	ms, _ := strconv.ParseInt(text("at"), 10, 64)
 	n, _ := strconv.Atoi(text("deliveries"))
 	return DeadLetter{
-		ID: m.ID, Queue: queue, Reason: text("reason"), Detail: text("detail"), At: time.UnixMilli(ms).UTC(),
+		ID: m.ID, Queue: queue, Reason: tasks.Reason(text("reason")), Detail: text("detail"), At: time.UnixMilli(ms).UTC(),
 		Instance: text("instance"), List: text("list"), Deliveries: n, Task: text("task"), TaskID: text("id"),
 		Raw: []byte(text("raw")),
 	}

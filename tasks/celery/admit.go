@@ -8,17 +8,6 @@ import (
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
 
-// Reasons of dead letters and outcomes that the engine decides by itself.
-const (
-	reasonNotRegistered = "NotRegistered"
-	reasonDisallowed    = "ContentDisallowed"
-	reasonNotEnvelope   = "NotEnvelope"
-	reasonMalformed     = "Malformed"
-	reasonUnsupported   = "Unsupported"
-	reasonTooLarge      = "TooLarge"
-	reasonWorkerLost    = "WorkerLostError"
-)
-
 // Reasons of parks that the engine decides by itself, beside those of package
 // tasks.
 const (
@@ -37,10 +26,10 @@ func (e *Engine) admit(it *item, now time.Time) *commit {
 	m := it.msg
 	if field := m.Unsupported(); field != "" {
 		err := &tasks.Exception{Type: "Unsupported", Args: []any{"the message asks for " + field + ", which is not supported"}}
-		return e.deadLetter(it, reasonUnsupported, field, exceptionOf(err))
+		return e.deadLetter(it, tasks.ReasonUnsupported, field, exceptionOf(err))
 	}
 	if e.cfg.Registered != nil && !e.cfg.Registered(m.Task) {
-		return e.deadLetter(it, reasonNotRegistered, "no handler of that name in this worker: all workers of a queue must know its tasks", wire.NotRegistered(m.Task))
+		return e.deadLetter(it, tasks.ReasonNotRegistered, "no handler of that name in this worker: all workers of a queue must know its tasks", wire.NotRegistered(m.Task))
 	}
 	e.noteNaive(m)
 	if m.ETA.After(now) {
@@ -50,16 +39,16 @@ func (e *Engine) admit(it *item, now time.Time) *commit {
 }
 
 func (e *Engine) undecodable(it *item) *commit {
-	reason := reasonMalformed
+	reason := tasks.ReasonMalformed
 	switch {
 	case errors.Is(it.err, wire.ErrContentDisallowed):
-		reason = reasonDisallowed
+		reason = tasks.ReasonContentDisallowed
 	case errors.Is(it.err, wire.ErrUnsupported):
-		reason = reasonUnsupported
+		reason = tasks.ReasonUnsupported
 	case errors.Is(it.err, wire.ErrTooLarge):
-		reason = reasonTooLarge
+		reason = tasks.ReasonTooLarge
 	case errors.Is(it.err, wire.ErrNotEnvelope):
-		reason = reasonNotEnvelope
+		reason = tasks.ReasonNotEnvelope
 	}
 	return e.deadLetter(it, reason, it.err.Error(), wire.ExceptionOf(it.err))
 }

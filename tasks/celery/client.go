@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
@@ -18,8 +19,8 @@ type ClientConfig struct {
 	Broker *redis.Client
 	// Results holds the results; nil is the broker's own database.
 	Results *redis.Client
-	// KeyPrefix and ResultsKeyPrefix are as in [Config].
-	KeyPrefix, ResultsKeyPrefix string
+	// Namespace, KeyPrefix and ResultsKeyPrefix are as in [Config].
+	Namespace, KeyPrefix, ResultsKeyPrefix string
 	// Queue is where tasks go whose sender names none; "" is "celery".
 	Queue string
 }
@@ -27,8 +28,10 @@ type ClientConfig struct {
 // Client sends tasks to Celery queues and reads results. It is safe for
 // concurrent use.
 type Client struct {
-	cfg  ClientConfig
-	keys keys
+	cfg    ClientConfig
+	keys   keys
+	runner *redisconn.Runner
+	wake   *redisconn.Script
 
 	mu    sync.Mutex
 	bound map[string]bool // queues whose binding was written
@@ -41,12 +44,15 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.Queue == "" {
 		cfg.Queue = DefaultQueue
 	}
+	if cfg.Namespace == "" {
+		cfg.Namespace = tasks.DefaultNamespace
+	}
 	if cfg.Results == nil {
 		cfg.Results = cfg.Broker
 	}
 	return &Client{
-		cfg: cfg, bound: map[string]bool{},
-		keys: keys{prefix: cfg.KeyPrefix, results: cfg.ResultsKeyPrefix},
+		cfg: cfg, bound: map[string]bool{}, runner: redisconn.NewRunner(cfg.Broker), wake: newWakeScript(),
+		keys: keys{prefix: cfg.KeyPrefix, namespace: cfg.Namespace, results: cfg.ResultsKeyPrefix},
 	}
 }
 
@@ -127,17 +133,37 @@ func (c *Client) bind(ctx context.Context, queue string) error {
 func bindQueue(ctx context.Context, rdb *redis.Client, prefix, queue string) error {
 	set, permanent := wire.BindingKeys(queue)
 	member := wire.BindingMember(queue, "", queue)
-	_, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.SAdd(ctx, prefix+set, member)
 		p.SAdd(ctx, prefix+permanent, member)
 		return nil
 	})
-	return err
+	for _, c := range cmds { // EXECABORT does not say why: the command does
+		if redis.HasErrorPrefix(err, "EXECABORT") && c.Err() != nil {
+			err = c.Err()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("celery: binding of queue %s: %w", queue, err)
+	}
+	return nil
 }
 
 // Result reads the result of a task; false if there is none yet.
 func (c *Client) Result(ctx context.Context, id string) (*wire.Result, bool, error) {
 	return readResult(ctx, c.cfg.Results, c.keys.result(id))
+}
+
+// Wake brings forward the oldest message that is parked for a lock, as a worker
+// does for a lock that it has released. It is for programs that take such a lock
+// by themselves; call it after the release. An error does no harm: the message
+// has a timer as well, of up to 30 s.
+func (c *Client) Wake(ctx context.Context, lockKey string) error {
+	keys := append(c.keys.parkedAt(), c.keys.line(lockKey))
+	if err := c.runner.Run(ctx, c.wake, keys).Err(); err != nil {
+		return fmt.Errorf("celery: wake %s: %w", lockKey, err)
+	}
+	return nil
 }
 
 // Wait reads the result of a task, waiting up to timeout for a final state.

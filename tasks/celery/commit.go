@@ -53,14 +53,14 @@ type op struct {
 
 // deadNote is what a dead letter says beside the raw bytes.
 type deadNote struct {
-	Queue      string `json:"queue"`
-	Reason     string `json:"reason"`
-	Detail     string `json:"detail,omitempty"`
-	Instance   string `json:"instance,omitempty"`
-	List       string `json:"list,omitempty"`
-	Deliveries string `json:"deliveries,omitempty"`
-	Task       string `json:"task,omitempty"`
-	ID         string `json:"id,omitempty"`
+	Queue      string       `json:"queue"`
+	Reason     tasks.Reason `json:"reason"`
+	Detail     string       `json:"detail,omitempty"`
+	Instance   string       `json:"instance,omitempty"`
+	List       string       `json:"list,omitempty"`
+	Deliveries string       `json:"deliveries,omitempty"`
+	Task       string       `json:"task,omitempty"`
+	ID         string       `json:"id,omitempty"`
 }
 
 // Acts of an op.
@@ -94,7 +94,7 @@ func (e *Engine) outcome(it *item, out tasks.Outcome) *commit {
 		return e.retried(it, out)
 	case tasks.Revoked:
 		c := &commit{it: it, out: out}
-		c.storeException(e, wire.StateRevoked, wire.TaskRevoked(out.Reason), "")
+		c.storeException(e, wire.StateRevoked, wire.TaskRevoked(string(out.Reason)), "")
 		return c
 	case tasks.Parked:
 		return e.parkedFor(it, out)
@@ -142,9 +142,9 @@ func (e *Engine) failed(it *item, out tasks.Outcome) *commit {
 
 // deadLetter ends a message in the dead letters of its queue, with FAILURE
 // where its id is known.
-func (e *Engine) deadLetter(it *item, reason, detail string, exc wire.Exception) *commit {
+func (e *Engine) deadLetter(it *item, reason tasks.Reason, detail string, exc wire.Exception) *commit {
 	if reason == "" {
-		reason = "Failed"
+		reason = tasks.ReasonFailed
 	}
 	c := &commit{it: it, out: tasks.Outcome{Kind: tasks.Failed, Reason: reason, DeadLetter: true}}
 	c.op = &op{Act: actAck, raw: it.raw, Dead: &deadNote{
@@ -172,7 +172,7 @@ func (e *Engine) returned(it *item, out tasks.Outcome) *commit {
 		raw, err = wire.SetHeaders(raw, h)
 	}
 	if err != nil {
-		return e.deadLetter(it, reasonMalformed, err.Error(), wire.ExceptionOf(err))
+		return e.deadLetter(it, tasks.ReasonMalformed, err.Error(), wire.ExceptionOf(err))
 	}
 	return &commit{it: it, out: out, op: &op{Act: actPush, List: it.src.key, Side: "R", raw: raw}}
 }

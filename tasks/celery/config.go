@@ -24,8 +24,6 @@ const EngineName = "celery"
 const (
 	// DefaultQueue is the queue of Celery's own default.
 	DefaultQueue = "celery"
-	// DefaultNamespace is the namespace where none is set.
-	DefaultNamespace = "default"
 	// DefaultResultExpires is how long results are kept, as in Celery.
 	DefaultResultExpires = 24 * time.Hour
 	// DefaultGrace is how long running tasks may go on after a stop.
@@ -97,10 +95,8 @@ type Observer struct {
 	// Finished: a message was dealt with, by a run or without one, and Redis
 	// has confirmed it.
 	Finished func(Finished)
-	// DeadLettered: a message went to the queue's dead letters. reason is one
-	// word: NotRegistered, ContentDisallowed, Malformed, Unsupported,
-	// NotEnvelope, WorkerLostError, or what the outcome said.
-	DeadLettered func(queue, reason string)
+	// DeadLettered: a message went to the queue's dead letters.
+	DeadLettered func(queue string, reason tasks.Reason)
 	// TakenOver: n messages of a dead replica were put back by this one.
 	TakenOver func(n int)
 	// Buried: peers took this replica for dead.
@@ -129,16 +125,19 @@ type Finished struct {
 	// Outcome is what became of it.
 	Outcome tasks.Kind
 	// Reason is the outcome's, "" for none.
-	Reason string
+	Reason tasks.Reason
 	// Ran is false if the message was dealt with without a run.
 	Ran bool
+	// Delivery is the message, nil if it could not be decoded. It is the
+	// engine's: read only.
+	Delivery *tasks.Delivery
 	// Runtime is the time from the start of the run to its outcome.
 	Runtime time.Duration
 }
 
 func (c *Config) defaults() {
 	if c.Namespace == "" {
-		c.Namespace = DefaultNamespace
+		c.Namespace = tasks.DefaultNamespace
 	}
 	if len(c.Queues) == 0 {
 		c.Queues = []string{DefaultQueue}

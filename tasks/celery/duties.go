@@ -139,7 +139,7 @@ func (e *Engine) flushWakes(ctx context.Context) {
 
 // wake gives up after some tries: the lines have timers too.
 func (e *Engine) wake(ctx context.Context, lines []string) {
-	keys := append([]string{e.keys.unacked(), e.keys.index(), e.keys.parked(), e.keys.parkInfo()}, lines...)
+	keys := append(e.keys.parkedAt(), lines...)
 	for n := 1; n <= wakeTry; n++ {
 		err := e.run(ctx, e.scripts.wake, keys).Err()
 		if err == nil || ctx.Err() != nil {

@@ -52,6 +52,11 @@ func (k keys) parked() string { return k.own("parked") }
 // parkInfo is a hash: park tag to what the scripts need to take it out again.
 func (k keys) parkInfo() string { return k.own("park") }
 
+// parkedAt are the first keys of the wake script.
+func (k keys) parkedAt() []string {
+	return []string{k.unacked(), k.index(), k.parked(), k.parkInfo()}
+}
+
 // dead is a queue's stream of dead letters, deadQueues the set of queues that
 // have one, deadDropped a hash: queue to the number that fell out of bounds.
 func (k keys) dead(queue string) string { return k.own("dead:" + queue) }

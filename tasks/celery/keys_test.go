@@ -95,7 +95,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	k := keys{namespace: DefaultNamespace}
+	k := keys{namespace: tasks.DefaultNamespace}
 	old := time.Now().Add(-15 * 24 * time.Hour).UnixMilli()
 	fresh := time.Now().Add(-time.Hour).UnixMilli()
 	_, err := r.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -123,7 +123,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 		return nil
 	})
 	newest, err := r.admin().DeadLetters(ctx, 1)
-	if err != nil || len(newest) != 1 || newest[0].Reason != reasonNotEnvelope {
+	if err != nil || len(newest) != 1 || newest[0].Reason != tasks.ReasonNotEnvelope {
 		t.Errorf("%+v %v", newest, err)
 	}
 }

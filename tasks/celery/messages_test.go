@@ -62,24 +62,29 @@ func (r *rig) dead(queues ...string) []DeadLetter {
 	return all
 }
 
+type badMessage struct {
+	name, raw string
+	reason    tasks.Reason
+}
+
 func TestW04_WhatIsNoTaskMessageGoesToTheDeadLetters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	long := strings.Repeat("x", 200_000)
-	bad := []struct{ name, raw, reason string }{
-		{"plain text", "hello", reasonNotEnvelope},
-		{"empty", "", reasonNotEnvelope},
-		{"an array", `[1,2]`, reasonNotEnvelope},
-		{"null", `null`, reasonNotEnvelope},
-		{"the four words, no JSON", `{"delivery_tag" "delivery_info" "headers" "content-type" ]]`, reasonNotEnvelope},
-		{"the four words, no JSON, closed", `{"delivery_tag" "delivery_info" "headers" "content-type" }`, reasonNotEnvelope},
-		{"headers null", envelope(t, emptyBody, func(m map[string]any) { m["headers"] = nil }), reasonNotEnvelope},
-		{"no content-type", envelope(t, emptyBody, func(m map[string]any) { delete(m, "content-type") }), reasonNotEnvelope},
-		{"empty headers, a body of another kind", envelope(t, `{"x":1}`, func(m map[string]any) { m["headers"] = map[string]any{} }), reasonMalformed},
-		{"two elements", envelope(t, `[[], {}]`, nil), reasonMalformed},
-		{"not base64", envelope(t, emptyBody, func(m map[string]any) { m["body"] = "%%%" }), reasonMalformed},
-		{"invalid UTF-8", "{\"delivery_tag\":\"delivery_info\",\"headers\":\xff\xfe,\"content-type\":0}", reasonNotEnvelope},
-		{"long text", long, reasonNotEnvelope},
+	bad := []badMessage{
+		{"plain text", "hello", tasks.ReasonNotEnvelope},
+		{"empty", "", tasks.ReasonNotEnvelope},
+		{"an array", `[1,2]`, tasks.ReasonNotEnvelope},
+		{"null", `null`, tasks.ReasonNotEnvelope},
+		{"the four words, no JSON", `{"delivery_tag" "delivery_info" "headers" "content-type" ]]`, tasks.ReasonNotEnvelope},
+		{"the four words, no JSON, closed", `{"delivery_tag" "delivery_info" "headers" "content-type" }`, tasks.ReasonNotEnvelope},
+		{"headers null", envelope(t, emptyBody, func(m map[string]any) { m["headers"] = nil }), tasks.ReasonNotEnvelope},
+		{"no content-type", envelope(t, emptyBody, func(m map[string]any) { delete(m, "content-type") }), tasks.ReasonNotEnvelope},
+		{"empty headers, a body of another kind", envelope(t, `{"x":1}`, func(m map[string]any) { m["headers"] = map[string]any{} }), tasks.ReasonMalformed},
+		{"two elements", envelope(t, `[[], {}]`, nil), tasks.ReasonMalformed},
+		{"not base64", envelope(t, emptyBody, func(m map[string]any) { m["body"] = "%%%" }), tasks.ReasonMalformed},
+		{"invalid UTF-8", "{\"delivery_tag\":\"delivery_info\",\"headers\":\xff\xfe,\"content-type\":0}", tasks.ReasonNotEnvelope},
+		{"long text", long, tasks.ReasonNotEnvelope},
 	}
 	for _, b := range bad {
 		r.push("celery", b.raw)
@@ -96,12 +101,12 @@ func TestW04_WhatIsNoTaskMessageGoesToTheDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(bad, func(b struct{ name, raw, reason string }) bool { return b.raw == string(full.Raw) })
+		i := slices.IndexFunc(bad, func(b badMessage) bool { return b.raw == string(full.Raw) })
 		if i < 0 {
 			t.Errorf("a dead letter with other bytes: %.100q", full.Raw)
 			continue
 		}
-		if !strings.HasPrefix(d.Reason, bad[i].reason) && d.Reason != reasonUnsupported {
+		if !strings.HasPrefix(string(d.Reason), string(bad[i].reason)) && d.Reason != tasks.ReasonUnsupported {
 			t.Errorf("%s: reason %s (%s), want %s", bad[i].name, d.Reason, d.Detail, bad[i].reason)
 		}
 		if d.Instance != w.Instance() || d.List != "celery" || time.Since(d.At) > time.Minute {
@@ -209,7 +214,7 @@ func TestW12_PickleIsNeverDecoded(t *testing.T) {
 	if res.State != wire.StateFailure || res.Exception.Type != "ContentDisallowed" {
 		t.Errorf("result %+v", res)
 	}
-	if d := r.dead(); len(d) != 1 || d[0].Reason != reasonDisallowed || d[0].TaskID != id {
+	if d := r.dead(); len(d) != 1 || d[0].Reason != tasks.ReasonContentDisallowed || d[0].TaskID != id {
 		t.Errorf("dead letters %+v", d)
 	}
 	r.empty()
@@ -253,7 +258,7 @@ func TestUnsupportedFieldsAreNamed(t *testing.T) {
 	}
 	for i, c := range cases {
 		d := dead[len(dead)-1-i]
-		if d.Reason != reasonUnsupported || !strings.Contains(d.Detail, c.field) {
+		if d.Reason != tasks.ReasonUnsupported || !strings.Contains(d.Detail, c.field) {
 			t.Errorf("%s: %+v", c.field, d)
 		}
 	}
@@ -272,7 +277,7 @@ func TestUnknownTaskIsNotRegistered(t *testing.T) {
 	if res.State != wire.StateFailure || res.Exception.Type != "NotRegistered" || res.Exception.Text() != "t.unknown" {
 		t.Errorf("%+v", res)
 	}
-	if d := r.dead(); len(d) != 1 || d[0].Task != "t.unknown" || d[0].Reason != reasonNotRegistered {
+	if d := r.dead(); len(d) != 1 || d[0].Task != "t.unknown" || d[0].Reason != tasks.ReasonNotRegistered {
 		t.Errorf("%+v", d)
 	}
 	r.empty()

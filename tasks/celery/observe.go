@@ -42,7 +42,7 @@ func (e *Engine) tookBy(taken []*item) {
 func (e *Engine) diverted(queue string, n int) {
 	e.log.Warn("messages that are no task envelopes went to the dead letters", "queue", queue, "number", n)
 	for range n {
-		call2(e.cfg.Observer.DeadLettered, queue, reasonNotEnvelope)
+		call2(e.cfg.Observer.DeadLettered, queue, tasks.ReasonNotEnvelope)
 	}
 }
 
@@ -65,6 +65,7 @@ func (e *Engine) settled(c *commit) {
 	if o.Finished != nil {
 		o.Finished(Finished{
 			Task: it.taskName(), Queue: it.src.queue, Outcome: c.out.Kind, Reason: c.out.Reason, Ran: c.ran, Runtime: c.runtime,
+			Delivery: it.deliv,
 		})
 	}
 	if c.op != nil && c.op.Dead != nil {

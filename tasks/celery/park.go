@@ -16,7 +16,6 @@ const (
 	parkMost   = 30 * time.Second // bound of the doubling
 	parkGuard  = 10 * time.Second // a guard that only a newer replica knows
 	suspectGap = time.Second      // a suspect while another one runs
-	waitMost   = 24 * time.Hour   // longest wait for a lock or record
 	parkJitter = 0.2
 )
 
@@ -67,7 +66,7 @@ func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
 	}
 	raw, err := parkedRaw(it, out, note, first, won && !waits)
 	if err != nil {
-		return e.deadLetter(it, reasonMalformed, err.Error(), wire.ExceptionOf(err))
+		return e.deadLetter(it, tasks.ReasonMalformed, err.Error(), wire.ExceptionOf(err))
 	}
 	delay := parkDelay(p, note.N, waits)
 	o := e.parkOp(it, raw, now.Add(delay))
@@ -96,7 +95,7 @@ func parkDelay(p tasks.Park, n int, waits bool) time.Duration {
 // waitLimit is the end of a wait for a lock or a record: 24 h after the first
 // park, or the chain's own if that is sooner.
 func waitLimit(p tasks.Park, first time.Time) time.Time {
-	limit := first.Add(waitMost)
+	limit := first.Add(tasks.MaxWait)
 	if !p.Deadline.IsZero() && p.Deadline.Before(limit) {
 		return p.Deadline
 	}
@@ -139,7 +138,7 @@ func (e *Engine) retried(it *item, out tasks.Outcome) *commit {
 	}
 	raw, err := wire.Retry(it.raw, it.msg.Retries+1, eta, headers)
 	if err != nil {
-		return e.deadLetter(it, reasonMalformed, err.Error(), wire.ExceptionOf(err))
+		return e.deadLetter(it, tasks.ReasonMalformed, err.Error(), wire.ExceptionOf(err))
 	}
 	c := &commit{it: it, out: out}
 	r := &wire.Result{State: wire.StateRetry, Traceback: out.Traceback}

@@ -457,3 +457,38 @@ func TestFirstParkTravelsWithTheMessage(t *testing.T) {
 		t.Errorf("limit without a deadline %s", c2.op.Limit)
 	}
 }
+
+// Whoever holds a lock outside of a worker brings forward what waits for it.
+func TestClientWakesWhatIsParked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := Config{Namespace: "shop", KeyPrefix: "p:"}
+	var open atomic.Bool
+	var parks, runs atomic.Int64
+	w := r.start(cfg, nil, func(context.Context, *tasks.Delivery) tasks.Outcome {
+		if !open.Load() {
+			parks.Add(1)
+			return tasks.Outcome{Kind: tasks.Parked, Park: tasks.Park{Reason: tasks.ParkLock, Key: "k", Left: time.Hour}}
+		}
+		runs.Add(1)
+		return succeed("null")
+	})
+	client := NewClient(ClientConfig{Broker: r.rdb, Namespace: cfg.Namespace, KeyPrefix: cfg.KeyPrefix})
+	if _, err := client.Enqueue(context.Background(), "t.k"); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Poll(t, 15*time.Second, time.Millisecond, func() bool {
+		return parks.Load() == 3 && r.number(r.rdb.ZCard(context.Background(), w.keys.line("k"))) == 1
+	}, "parked for the third time: for 4 s")
+	open.Store(true)
+	begin := time.Now()
+	for _, key := range []string{"another", "k"} {
+		if err := client.Wake(context.Background(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Poll(t, 10*time.Second, time.Millisecond, func() bool { return runs.Load() == 1 }, "it ran")
+	if took := time.Since(begin); took > 2*time.Second {
+		t.Errorf("took %v: by its timer", took)
+	}
+}

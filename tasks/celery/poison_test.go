@@ -104,7 +104,7 @@ func TestPoisonIsCondemnedAndItsNeighboursAreNot(t *testing.T) {
 		t.Errorf("it killed %d replicas, want 3", deaths)
 	}
 	dead := r.dead()
-	if len(dead) != 1 || dead[0].Reason != reasonWorkerLost || dead[0].TaskID != "poison" || dead[0].Deliveries != 3 {
+	if len(dead) != 1 || dead[0].Reason != tasks.ReasonWorkerLost || dead[0].TaskID != "poison" || dead[0].Deliveries != 3 {
 		t.Errorf("dead letters: %+v", dead)
 	}
 	if full, err := r.admin().DeadLetter(ctx, "celery", dead[0].ID); err != nil || !strings.Contains(string(full.Raw), "t.poison") {

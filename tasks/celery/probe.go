@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/solobeat/solobeat/internal/redisconn"
 )
 
 // ErrProbe is wrapped by errors of [Engine.Probe]: the server answers, but
@@ -32,7 +34,7 @@ func (e *Engine) Probe(ctx context.Context) error {
 	case err == nil:
 		return fmt.Errorf("%w: probe: %q", errReply, refusal)
 	case denied(err.Error()):
-		return e.refused("+eval +evalsha", err)
+		return e.refused(ruleOf(err.Error(), "+eval +evalsha"), err)
 	}
 	return fmt.Errorf("celery: broker %s: %w", e.rdb.Options().Addr, err)
 }
@@ -45,15 +47,22 @@ func (e *Engine) refusedCommand(command, text string) error {
 	if !index && !denied(text) { // a state of the server (full, loading, read only), which no rule mends
 		return fmt.Errorf("celery: broker %s: %s is refused: %w", e.rdb.Options().Addr, command, err)
 	}
-	switch {
-	case index:
-		return fmt.Errorf("%w: results database %s does not exist: %w", ErrProbe, e.resultsDB(), err)
-	case strings.Contains(lower, "channel"):
-		return e.refused("&<pattern> for the channels of the broker and of results", err)
-	case strings.Contains(lower, "key"):
-		return e.refused("~<pattern> for the keys of the broker and of results", err)
+	if index {
+		return fmt.Errorf("%w: results database %s does not exist (%s): %w", ErrProbe, e.resultsDB(), redisconn.DBCure, err)
 	}
-	return e.refused("+"+strings.ToLower(command), err)
+	return e.refused(ruleOf(text, "+"+strings.ToLower(command)), err)
+}
+
+// ruleOf is the ACL rule that a refusal asks for: the command's, unless it is
+// about keys or channels.
+func ruleOf(text, command string) string {
+	switch lower := strings.ToLower(text); {
+	case strings.Contains(lower, "channel"):
+		return "&<pattern> for the channels of the broker and of results"
+	case strings.Contains(lower, "key"):
+		return redisconn.KeysRule
+	}
+	return command
 }
 
 func (e *Engine) refused(rule string, err error) error {

@@ -133,7 +133,7 @@ func (r *rig) number(cmd *redis.IntCmd) int64 {
 func (r *rig) empty() {
 	r.t.Helper()
 	ctx := context.Background()
-	k := keys{namespace: DefaultNamespace}
+	k := keys{namespace: tasks.DefaultNamespace}
 	testkit.Eventually(r.t, 10*time.Second, func() error {
 		for _, n := range []struct {
 			name string

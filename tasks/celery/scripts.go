@@ -54,10 +54,14 @@ func newScripts() *scripts {
 	plain := func(src string) *redisconn.Script { return redisconn.NewScript(preludeLua + src) }
 	full := func(src string) *redisconn.Script { return redisconn.NewScript(preludeLua+src, "allow-oom") }
 	return &scripts{
-		cycle: full(cycleLua), settle: full(settleLua), due: full(dueLua), wake: full(wakeLua),
+		cycle: full(cycleLua), settle: full(settleLua), due: full(dueLua), wake: newWakeScript(),
 		register: plain(registerLua), beat: full(beatLua), leave: full(leaveLua), name: full(nameLua),
 		refresh: full(refreshLua), sweep: full(sweepLua), adopt: full(adoptLua), probe: plain(probeLua),
 	}
+}
+
+func newWakeScript() *redisconn.Script {
+	return redisconn.NewScript(preludeLua+wakeLua, "allow-oom")
 }
 
 // errReply: a script answered in a form that it never answers in.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
 
@@ -169,11 +170,11 @@ func (e *Engine) takeOverOp(it *item, dead *deadReplica) settleOp {
 	it.deliv.Deaths = deaths
 	if e.condemned(deaths) {
 		text := strconv.Itoa(deaths) + " replicas died while they ran this task"
-		return e.deadLetter(it, reasonWorkerLost, text, wire.WorkerLost(text)).settleOp()
+		return e.deadLetter(it, tasks.ReasonWorkerLost, text, wire.WorkerLost(text)).settleOp()
 	}
 	raw, err := wire.Redeliver(it.raw, deaths)
 	if err != nil {
-		return e.deadLetter(it, reasonMalformed, err.Error(), wire.ExceptionOf(err)).settleOp()
+		return e.deadLetter(it, tasks.ReasonMalformed, err.Error(), wire.ExceptionOf(err)).settleOp()
 	}
 	return settleOp{tag: it.tag, op: &op{Act: actPush, List: it.src.key, Side: "R", raw: raw}}
 }

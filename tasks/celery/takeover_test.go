@@ -336,7 +336,7 @@ func TestJanitorFindsOrphans(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	k := keys{namespace: DefaultNamespace}
+	k := keys{namespace: tasks.DefaultNamespace}
 	other := keys{namespace: "other"}
 	put := func(tag, value string) {
 		if err := r.rdb.HSet(ctx, k.unacked(), tag, value).Err(); err != nil {

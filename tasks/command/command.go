@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
@@ -53,7 +52,7 @@ func New(cfg Config) (tasks.Handler, error) {
 func (h *handler) Handle(ctx context.Context, t *tasks.Task) (json.RawMessage, error) {
 	cfg, err := h.config(ctx, t)
 	if err != nil {
-		return nil, tasks.Permanent(fmt.Errorf("%w: %w", tasks.ErrBadArguments, err))
+		return nil, tasks.BadArguments(err)
 	}
 	log := h.log.With("task_id", t.ID, "task", t.Name)
 	stdout, stderr := guardian.NewTail(maxResult), newErrorLog(log)

@@ -208,6 +208,9 @@ func TestMissingParameter(t *testing.T) {
 	if _, ok := errors.AsType[*tasks.PermanentError](err); !ok || !errors.Is(err, tasks.ErrBadArguments) || !strings.Contains(err.Error(), "day") {
 		t.Errorf("error %v", err)
 	}
+	if exc, ok := errors.AsType[*tasks.Exception](err); !ok || exc.Type != "TypeError" || exc.Module != "builtins" {
+		t.Errorf("exception %#v, want a TypeError", exc)
+	}
 }
 
 func TestStderrIsLogged(t *testing.T) {

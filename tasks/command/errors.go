@@ -12,13 +12,6 @@ import (
 	"github.com/solobeat/solobeat/tasks/command/guardian"
 )
 
-// A program that could not be started for want of file descriptors, processes
-// or memory is tried again for ten minutes.
-const (
-	shortageWait  = time.Second
-	shortageTries = 600
-)
-
 // Error is a program that failed. It comes as the cause of a tasks.Exception
 // of type CommandError.
 type Error struct {
@@ -58,9 +51,17 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Is makes exit code 75, and a program that was not started, match
-// tasks.ErrNotExecuted.
+// tasks.ErrNotExecuted, and one for which the machine lacked something
+// tasks.ErrShortage too.
 func (e *Error) Is(target error) bool {
-	return target == tasks.ErrNotExecuted && (e.ExitCode == exitNotExecuted || e.ExitCode < 0 && e.Signal == 0)
+	notStarted := e.ExitCode < 0 && e.Signal == 0
+	switch target {
+	case tasks.ErrNotExecuted:
+		return notStarted || e.ExitCode == exitNotExecuted
+	case tasks.ErrShortage:
+		return notStarted && shortage(e.Err)
+	}
+	return false
 }
 
 func (e *Error) exception() error {
@@ -73,11 +74,7 @@ func notStarted(ctx context.Context, err error) error {
 		awaitLoss(ctx)
 		err = fmt.Errorf("the lock's validity was over: %w", err)
 	}
-	failed := (&Error{ExitCode: -1, Err: stopped(ctx, err)}).exception()
-	if ctx.Err() == nil && shortage(err) {
-		return tasks.Retry(failed, shortageWait, shortageTries)
-	}
-	return failed
+	return (&Error{ExitCode: -1, Err: stopped(ctx, err)}).exception()
 }
 
 // shortage tells what the machine lacks for now, such as file descriptors,

@@ -39,13 +39,13 @@ func (r *run) late(ctx context.Context) (out tasks.Outcome, ok bool) {
 
 // beginLimit is the instant by which what has not begun must begin, zero for
 // none.
-func (r *run) beginLimit() (limit time.Time, reason string) {
+func (r *run) beginLimit() (limit time.Time, reason tasks.Reason) {
 	if r.begun {
 		return limit, ""
 	}
-	limit, reason = r.plan.beginBy, "missed"
+	limit, reason = r.plan.beginBy, tasks.ReasonMissed
 	if at := r.d.Task.Expires; !at.IsZero() && (limit.IsZero() || at.Before(limit)) {
-		limit, reason = at, "expired"
+		limit, reason = at, tasks.ReasonExpired
 	}
 	return limit, reason
 }
@@ -56,7 +56,7 @@ func (r *run) parkLimit() time.Time {
 	if r.d.FirstPark.IsZero() {
 		return time.Time{}
 	}
-	return r.d.FirstPark.Add(maxParked)
+	return r.d.FirstPark.Add(tasks.MaxWait)
 }
 
 // hasBegun looks at the record, where there is one, for this task's id. It
@@ -81,7 +81,7 @@ func (r *run) sawRecord(rec idempotency.Record, found bool) {
 }
 
 // park waits for a key until the limit that holds for this delivery.
-func (r *run) park(why tasks.ParkReason, key string, left time.Duration, reason string) tasks.Outcome {
+func (r *run) park(why tasks.ParkReason, key string, left time.Duration, reason tasks.Reason) tasks.Outcome {
 	deadline, _ := r.beginLimit()
 	if at := r.parkLimit(); deadline.IsZero() || !at.IsZero() && at.Before(deadline) {
 		deadline = at

@@ -43,7 +43,7 @@ func TestWhatMayStillBegin(t *testing.T) {
 		guard   *tasks.Guard
 		changes changes
 		kind    tasks.Kind
-		reason  string
+		reason  tasks.Reason
 	}{
 		{"in time", guard("1", now.Add(time.Hour)), changes{expires(now.Add(time.Hour))}, tasks.Succeeded, ""},
 		{"deadline passed", guard("2", past), nil, tasks.Revoked, "missed"},

@@ -320,6 +320,11 @@ func TestGuardErrors(t *testing.T) {
 	if !out.DeadLetter {
 		t.Error("a broken guard is no dead letter")
 	}
+	_, bad := tasks.DecodeGuard(json.RawMessage(`{"v": "one"}`)) // a type of encoding/json
+	out = b.run(b.delivery("b", "report", nil, func(d *tasks.Delivery) { d.GuardError = bad }))
+	if exc, ok := errors.AsType[*tasks.Exception](out.Err); !ok || exc.Type != "BadGuard" || exc.Module != "" || !errors.Is(out.Err, bad) {
+		t.Errorf("exception %#v, want a BadGuard of no module", out.Err)
+	}
 }
 
 // The record of a stalled run is taken over: its late result is dropped, its
@@ -366,6 +371,6 @@ func payments(t *testing.T) map[string]worker.TaskConfig {
 	t.Helper()
 	return map[string]worker.TaskConfig{"payments.charge": {
 		Params: []string{"payment_id", "amount"},
-		Record: &worker.RecordConfig{Key: mustKey(t, "{{ .Params.payment_id }}"), Fingerprint: []string{"amount"}},
+		Record: &worker.RecordConfig{Key: "{{ .Params.payment_id }}", Fingerprint: []string{"amount"}},
 	}}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/solobeat/solobeat/idempotency"
@@ -36,20 +38,22 @@ type TaskConfig struct {
 
 // LockConfig is the lock of a task.
 type LockConfig struct {
-	// Key renders the lock's key from the arguments.
-	Key *render.Template
-	// Name is the key as the file has it, for metrics.
-	Name string
+	// Key is the lock's key: a text, or a template over .Params and .Task.Name
+	// such as "payment:{{ .Params.payment_id }}". The text as it stands here is
+	// the lock's name in metrics.
+	Key string
 	// Backend names the store, "" means [DefaultBackend].
 	Backend string
-	// TTL is the time to live, at least 1 s; 0 means 30 s.
+	// TTL is the time to live, at least 1 s; 0 means [lockguard.DefaultTTL].
 	TTL time.Duration
 	// Renew is the watchdog's period; 0 means a third of the TTL.
 	Renew time.Duration
 	// Expect is the run time above which a run has outlived its lock; 0
-	// means 5 m or the task's timeout.
+	// means the TTL if one is set, else the task's timeout, else
+	// [lockguard.DefaultExpect].
 	Expect time.Duration
-	// MaxHold bounds renewal; 0 means timeout + 1 m, or 24 h without one.
+	// MaxHold bounds renewal; 0 means timeout + 1 m, or
+	// [lockguard.DefaultMaxHold] without one.
 	MaxHold time.Duration
 	// OnBusy says what happens while another holds the lock; "" means retry.
 	OnBusy tasks.OnBusy
@@ -59,15 +63,21 @@ type LockConfig struct {
 
 // RecordConfig is the idempotency record of a task.
 type RecordConfig struct {
-	// Key renders the record's key; nil means the task id.
-	Key *render.Template
+	// Key is the record's key: a template over .Params and .Task.Name, in which
+	// values are escaped, so that different ones never give one key; "" means
+	// the task id.
+	Key string
 	// Store names the store, "" means [DefaultBackend].
 	Store string
-	// Retention is how long a completed record is kept; 0 means 7 days.
+	// Retention is how long a completed record is kept; 0 means
+	// [idempotency.DefaultRetention].
 	Retention time.Duration
 	// Fingerprint names the parameters that must be the same for one key.
 	Fingerprint []string
 }
+
+// ErrConfig is wrapped by every error of [New].
+var ErrConfig = errors.New("worker: bad configuration")
 
 // Config is what a [Worker] is made of.
 type Config struct {
@@ -80,8 +90,6 @@ type Config struct {
 	Records map[string]*idempotency.Guard
 	// Tasks is the configuration by task name.
 	Tasks map[string]TaskConfig
-	// Namespace keeps deployments apart; "" means "default".
-	Namespace string
 	// PoisonAfter bounds the losses of lock or record of one message before
 	// it fails; below 3 it is 3.
 	PoisonAfter int
@@ -130,27 +138,54 @@ type Run struct {
 	Took time.Duration
 }
 
-func (c *Config) check() error {
+// keys are the parsed keys of one task's entry; nil where it has none.
+type keys struct{ lock, record *render.Template }
+
+// compile checks the configuration and parses the keys of its tasks.
+func (c *Config) compile() (map[string]keys, error) {
 	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+	}
 	if c.Registry == nil {
-		errs = append(errs, errors.New("worker: no registry"))
+		bad("no registry")
 	}
-	for name, t := range c.Tasks {
-		if t.Lock != nil {
-			if t.Lock.Key == nil {
-				errs = append(errs, fmt.Errorf("worker: task %s: lock without key", name))
+	parsed := map[string]keys{}
+	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
+		var k keys
+		var err error
+		if l := c.Tasks[name].Lock; l != nil {
+			if l.Key == "" {
+				bad("task %s: lock without key", name)
+			} else if k.lock, err = parseKey(l.Key, render.Text); err != nil {
+				bad("task %s: lock key: %w", name, err)
 			}
-			if _, ok := c.Locks[backendOr(t.Lock.Backend)]; !ok {
-				errs = append(errs, fmt.Errorf("worker: task %s: lock back end %q is not configured", name, backendOr(t.Lock.Backend)))
+			if _, ok := c.Locks[backendOr(l.Backend)]; !ok {
+				bad("task %s: lock back end %q is not configured", name, backendOr(l.Backend))
 			}
 		}
-		if t.Record != nil {
-			if _, ok := c.Records[backendOr(t.Record.Store)]; !ok {
-				errs = append(errs, fmt.Errorf("worker: task %s: record store %q is not configured", name, backendOr(t.Record.Store)))
+		if r := c.Tasks[name].Record; r != nil {
+			if r.Key != "" {
+				if k.record, err = parseKey(r.Key, render.Key); err != nil {
+					bad("task %s: record key: %w", name, err)
+				}
+			}
+			if _, ok := c.Records[backendOr(r.Store)]; !ok {
+				bad("task %s: record store %q is not configured", name, backendOr(r.Store))
 			}
 		}
+		parsed[name] = k
 	}
-	return errors.Join(errs...)
+	return parsed, errors.Join(errs...)
+}
+
+// parseKey parses a key of a task: a function of its parameters and name.
+func parseKey(text string, kind render.Kind) (*render.Template, error) {
+	t, err := render.Parse("key", text, kind)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.CheckPure(".Params", ".Task")
 }
 
 func backendOr(name string) string {

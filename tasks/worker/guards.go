@@ -73,7 +73,7 @@ func (r *run) given() bool {
 // givenBack is what becomes of a delivery whose run was given up before it
 // began.
 func (r *run) givenBack(ctx context.Context) tasks.Outcome {
-	return tasks.Outcome{Kind: tasks.Returned, Err: context.Cause(ctx), Reason: "shutdown"}
+	return tasks.Outcome{Kind: tasks.Returned, Err: context.Cause(ctx), Reason: tasks.ReasonShutdown}
 }
 
 // notLocked says what becomes of a delivery that did not get its lock.
@@ -83,7 +83,7 @@ func (r *run) notLocked(ctx context.Context, err error) tasks.Outcome {
 	case errors.As(err, &busy):
 		return r.lockBusy(ctx, busy)
 	case errors.Is(err, lockguard.ErrForeignKey), errors.Is(err, lockguard.ErrConfig):
-		return deadLetter(&tasks.Exception{Type: "LockConfig", Args: []any{err.Error()}, Cause: err}, "LockConfig")
+		return deadLetter(&tasks.Exception{Type: "LockConfig", Args: []any{err.Error()}, Cause: err}, tasks.ReasonLockConfig)
 	case r.given():
 		return r.givenBack(ctx)
 	default:
@@ -92,7 +92,7 @@ func (r *run) notLocked(ctx context.Context, err error) tasks.Outcome {
 }
 
 func storeDown(err error) tasks.Outcome {
-	return tasks.Outcome{Kind: tasks.Parked, Reason: "store", Err: err, Park: tasks.Park{Reason: tasks.ParkStore}}
+	return tasks.Outcome{Kind: tasks.Parked, Reason: tasks.ReasonStore, Err: err, Park: tasks.Park{Reason: tasks.ParkStore}}
 }
 
 // lockBusy: a completed record answers at once, whoever holds the lock; a
@@ -110,11 +110,11 @@ func (r *run) lockBusy(ctx context.Context, busy *lockguard.BusyError) tasks.Out
 	}
 	if other && l.onBusy == tasks.OnBusySkip && !r.begun && !r.d.FollowUps {
 		return tasks.Outcome{
-			Kind: tasks.Succeeded, Reason: "skipped",
-			Note: &tasks.Note{Outcome: "skipped", Reason: "busy", Holder: holderName(busy.Holder)},
+			Kind: tasks.Succeeded, Reason: tasks.ReasonSkipped,
+			Note: &tasks.Note{Outcome: "skipped", Reason: tasks.ReasonBusy, Holder: holderName(busy.Holder)},
 		}
 	}
-	return r.park(tasks.ParkLock, l.key, busy.RetryAfter, "busy")
+	return r.park(tasks.ParkLock, l.key, busy.RetryAfter, tasks.ReasonBusy)
 }
 
 func holderName(h lockguard.Holder) string {
@@ -258,10 +258,10 @@ func (r *run) notClaimed(ctx context.Context, err error) tasks.Outcome {
 		return r.replay(done.Record)
 	case errors.As(err, &busy):
 		r.sawRecord(busy.Record, true)
-		return r.park(tasks.ParkRecord, key, busy.Left, "in_progress")
+		return r.park(tasks.ParkRecord, key, busy.Left, tasks.ReasonInProgress)
 	case errors.As(err, &backoff):
 		r.sawRecord(backoff.Record, true)
-		return r.park(tasks.ParkRecord, key, backoff.Left, "backoff")
+		return r.park(tasks.ParkRecord, key, backoff.Left, tasks.ReasonBackoff)
 	case errors.As(err, &ended):
 		return replayFailure(ended.Record)
 	case errors.Is(err, idempotency.ErrMismatch):
@@ -269,7 +269,7 @@ func (r *run) notClaimed(ctx context.Context, err error) tasks.Outcome {
 	case errors.Is(err, idempotency.ErrKeyMissing), errors.Is(err, idempotency.ErrKeyTooLong), errors.Is(err, idempotency.ErrKeyText):
 		return keyMissing(err)
 	case errors.Is(err, idempotency.ErrBadOptions):
-		return deadLetter(&tasks.Exception{Type: "RecordConfig", Args: []any{err.Error()}, Cause: err}, "RecordConfig")
+		return deadLetter(&tasks.Exception{Type: "RecordConfig", Args: []any{err.Error()}, Cause: err}, tasks.ReasonRecordConfig)
 	case r.given():
 		return r.givenBack(ctx)
 	default:
@@ -279,13 +279,13 @@ func (r *run) notClaimed(ctx context.Context, err error) tasks.Outcome {
 
 func (r *run) replay(rec idempotency.Record) tasks.Outcome {
 	r.standAside("record")
-	note := &tasks.Note{Outcome: "replayed", Reason: "completed", Holder: rec.TaskID}
+	note := &tasks.Note{Outcome: "replayed", Reason: tasks.ReasonCompleted, Holder: rec.TaskID}
 	if rec.Result.Kind == idempotency.ResultOmitted {
 		note.Result = "omitted"
 	}
-	return tasks.Outcome{Kind: tasks.Succeeded, Reason: "replayed", Result: rec.Result.Data, Note: note}
+	return tasks.Outcome{Kind: tasks.Succeeded, Reason: tasks.ReasonReplayed, Result: rec.Result.Data, Note: note}
 }
 
 func replayFailure(rec idempotency.Record) tasks.Outcome {
-	return failed(&tasks.Exception{Type: orDefault(rec.ErrCode, "TaskFailed"), Args: []any{rec.ErrMsg}}, "failed_before")
+	return failed(&tasks.Exception{Type: orDefault(rec.ErrCode, "TaskFailed"), Args: []any{rec.ErrMsg}}, tasks.ReasonFailedBefore)
 }

@@ -291,7 +291,7 @@ func TestBadGuardsEndTheTask(t *testing.T) {
 	huge.FenceBase = 1 << 60
 	for name, tc := range map[string]struct {
 		guard  *tasks.Guard
-		reason string
+		reason tasks.Reason
 		dead   bool
 	}{
 		"foreign key":          {jobGuard(lockOf("a list", tasks.OnBusySkip), ""), "LockConfig", true},
@@ -445,7 +445,7 @@ func TestEntryOfTheWorkerGoesFirst(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, map[string]worker.TaskConfig{
 		"report": {
-			Lock:    &worker.LockConfig{Key: mustKey(t, "own:{{ .Task.Name }}"), Name: "own", OnBusy: tasks.OnBusySkip},
+			Lock:    &worker.LockConfig{Key: "own:{{ .Task.Name }}", OnBusy: tasks.OnBusySkip},
 			Timeout: time.Hour, Retries: &tasks.RetryPolicy{Max: 7, BaseMS: 1000},
 		},
 		"bare": {Params: []string{"day"}},

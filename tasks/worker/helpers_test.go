@@ -11,7 +11,6 @@ import (
 
 	"github.com/solobeat/solobeat/idempotency"
 	"github.com/solobeat/solobeat/idempotency/idemredis"
-	"github.com/solobeat/solobeat/internal/render"
 	"github.com/solobeat/solobeat/internal/testkit"
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/lockguard/lockredis"
@@ -188,15 +187,6 @@ func jobGuard(lock *tasks.LockGuard, record string) *tasks.Guard {
 		g.Record = &tasks.RecordGuard{Key: record}
 	}
 	return g
-}
-
-func mustKey(t *testing.T, text string) *render.Template {
-	t.Helper()
-	k, err := render.Parse("key", text, render.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
 }
 
 // forget makes whatever run of the task holds the record r stale, as a takeover

@@ -70,7 +70,7 @@ func TestWhatIsNoFailureOfARun(t *testing.T) {
 		err    error
 		losses int
 		kind   tasks.Kind
-		reason string
+		reason tasks.Reason
 		lost   bool
 	}{
 		"shutdown":                   {tasks.ErrShutdown, nil, 0, tasks.Returned, "shutdown", false},

@@ -45,7 +45,9 @@ func (r *run) outcome(ctx context.Context, result json.RawMessage, err error) ta
 	case lost(cause), errors.Is(err, lockguard.ErrFenced): // who is fenced off has a successor
 		return r.lostGuard(orErr(cause, err))
 	case stopping(cause):
-		return tasks.Outcome{Kind: tasks.Returned, Err: cause, Reason: "shutdown"}
+		return tasks.Outcome{Kind: tasks.Returned, Err: cause, Reason: tasks.ReasonShutdown}
+	case cause == nil && errors.Is(err, tasks.ErrShortage):
+		return tasks.Outcome{Kind: tasks.Parked, Reason: tasks.ReasonShortage, Err: exception(err), Park: tasks.Park{Reason: tasks.ParkShortage}}
 	default:
 		return r.failure(err, cause)
 	}
@@ -99,7 +101,7 @@ func (r *run) complete(ctx context.Context, result json.RawMessage) error {
 
 func (r *run) takenOver() tasks.Outcome {
 	r.begun = true
-	return r.park(tasks.ParkRecord, parkKey(r.plan.record.key), time.Second, "taken_over")
+	return r.park(tasks.ParkRecord, parkKey(r.plan.record.key), time.Second, tasks.ReasonTakenOver)
 }
 
 func (r *run) permanent(ctx context.Context, err error) tasks.Outcome {
@@ -112,7 +114,7 @@ func (r *run) permanent(ctx context.Context, err error) tasks.Outcome {
 			r.w.log.Warn("record could not be ended as failed", "task_id", r.d.Task.ID, "error", ferr)
 		}
 	}
-	return failed(exception(err), "permanent")
+	return failed(exception(err), tasks.ReasonPermanent)
 }
 
 // release gives the record back, so that the next run may claim it at once.
@@ -132,9 +134,9 @@ func (r *run) lostGuard(cause error) tasks.Outcome {
 	if r.d.Losses+1 >= r.w.cfg.PoisonAfter {
 		return failed(&tasks.Exception{
 			Type: "LockLost", Args: []any{fmt.Sprintf("lock or record was lost in %d runs", r.d.Losses+1)}, Cause: cause,
-		}, "LockLost")
+		}, tasks.ReasonLockLost)
 	}
-	return tasks.Outcome{Kind: tasks.Returned, Err: cause, Reason: "lost", Lost: true}
+	return tasks.Outcome{Kind: tasks.Returned, Err: cause, Reason: tasks.ReasonLost, Lost: true}
 }
 
 // failure is a run that failed by itself: tried again where its policy says.
@@ -152,11 +154,11 @@ func (r *run) failure(err, cause error) tasks.Outcome {
 		if after <= 0 {
 			after = policy.Delay(retriesDone + 1)
 		}
-		out := tasks.Outcome{Kind: tasks.Retried, Err: exception(retryCause(err)), After: after, Reason: "error"}
+		out := tasks.Outcome{Kind: tasks.Retried, Err: exception(retryCause(err)), After: after, Reason: tasks.ReasonError}
 		out.Traceback = traceback(err)
 		return out
 	}
-	out := failed(exception(retryCause(err)), "error")
+	out := failed(exception(retryCause(err)), tasks.ReasonError)
 	if asked != nil && asked.Cause == nil {
 		out.Err = &tasks.Exception{
 			Type: "MaxRetriesExceededError", Module: "celery.exceptions",

@@ -11,15 +11,6 @@ import (
 	"github.com/solobeat/solobeat/tasks"
 )
 
-// The limits that hold where neither file nor message says anything.
-const (
-	defaultTTL       = 30 * time.Second
-	defaultExpect    = 5 * time.Minute
-	defaultMaxHold   = 24 * time.Hour
-	defaultRetention = 7 * 24 * time.Hour
-	maxParked        = 24 * time.Hour
-)
-
 // errNotConfigured: the guard names a store that this worker does not have.
 // Another replica may, so the message waits for it like one whose guard is of
 // a later version.
@@ -84,13 +75,13 @@ func (w *Worker) planLock(p *plan, t *tasks.Task, g *tasks.LockGuard, own TaskCo
 	var backend string
 	switch {
 	case own.Lock != nil:
-		key, err := renderKey(own.Lock.Key, t, own.Params)
+		key, err := renderKey(w.keys[t.Name].lock, t, own.Params)
 		if err != nil {
 			return fmt.Errorf("lock key: %w", err)
 		}
 		l := own.Lock
 		backend = l.Backend
-		p.lock = &lockPlan{key: key, name: l.Name, ttl: l.TTL, renew: l.Renew, expect: l.Expect, maxHold: l.MaxHold, onBusy: l.OnBusy, fenceBase: l.FenceBase}
+		p.lock = &lockPlan{key: key, name: l.Key, ttl: l.TTL, renew: l.Renew, expect: l.Expect, maxHold: l.MaxHold, onBusy: l.OnBusy, fenceBase: l.FenceBase}
 		if p.lock.onBusy == "" {
 			p.lock.onBusy = tasks.OnBusyRetry
 		}
@@ -118,7 +109,7 @@ func (l *lockPlan) defaults(timeout time.Duration) {
 	}
 	ownTTL := l.ttl > 0
 	if !ownTTL {
-		l.ttl = defaultTTL
+		l.ttl = lockguard.DefaultTTL
 	}
 	if l.renew <= 0 {
 		l.renew = l.ttl / 3
@@ -130,7 +121,7 @@ func (l *lockPlan) defaults(timeout time.Duration) {
 		case timeout > 0:
 			l.expect = timeout
 		default:
-			l.expect = defaultExpect
+			l.expect = lockguard.DefaultExpect
 		}
 	}
 	if l.maxHold <= 0 {
@@ -150,16 +141,16 @@ func maxHold(timeout time.Duration) time.Duration {
 	if timeout > 0 {
 		return timeout + time.Minute
 	}
-	return defaultMaxHold
+	return lockguard.DefaultMaxHold
 }
 
 func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own TaskConfig) error {
 	var store string
-	r := &recordPlan{lease: defaultTTL, maxHold: maxHold(p.timeout)}
+	r := &recordPlan{lease: idempotency.DefaultLease, maxHold: maxHold(p.timeout)}
 	switch {
 	case own.Record != nil:
 		store, r.retention = own.Record.Store, own.Record.Retention
-		if err := r.fromConfig(t, own); err != nil {
+		if err := r.fromConfig(t, own, w.keys[t.Name].record); err != nil {
 			return err
 		}
 	case g != nil:
@@ -169,7 +160,7 @@ func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own Ta
 		return nil
 	}
 	if r.retention <= 0 {
-		r.retention = defaultRetention
+		r.retention = idempotency.DefaultRetention
 	}
 	if p.lock != nil {
 		r.lease, r.renew, r.maxHold = p.lock.ttl, p.lock.renew, p.lock.maxHold
@@ -183,10 +174,10 @@ func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own Ta
 	return nil
 }
 
-func (r *recordPlan) fromConfig(t *tasks.Task, own TaskConfig) error {
+func (r *recordPlan) fromConfig(t *tasks.Task, own TaskConfig, key *render.Template) error {
 	r.key = idempotency.TaskKey(t.Name, t.ID)
-	if own.Record.Key != nil {
-		text, err := renderKey(own.Record.Key, t, own.Params)
+	if key != nil {
+		text, err := renderKey(key, t, own.Params)
 		if err != nil {
 			return fmt.Errorf("record key: %w", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,29 @@ func TestPanicIsTriedAgainWithItsStack(t *testing.T) {
 	if !strings.Contains(out.Traceback, "retry_test.go") {
 		t.Errorf("traceback %q", out.Traceback)
 	}
+}
+
+// What could not begin for want of resources waits; it has used up no attempt,
+// and its record is free for whoever can.
+func TestShortageIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	short := true
+	b.handle("report", func(context.Context, *tasks.Task) (json.RawMessage, error) {
+		if short {
+			return nil, &tasks.Exception{Type: "CommandError", Cause: fmt.Errorf("no more files: %w", tasks.ErrShortage)}
+		}
+		return nil, nil
+	})
+	g := jobGuard(nil, "r")
+	g.Retries = &tasks.RetryPolicy{}
+	out := b.run(b.delivery("id", "report", g))
+	wantKind(t, out, tasks.Parked)
+	if out.Park.Reason != tasks.ParkShortage || out.Reason != tasks.ReasonShortage {
+		t.Errorf("parked for %s, reason %s", out.Park.Reason, out.Reason)
+	}
+	short = false
+	wantKind(t, b.run(b.delivery("other", "report", g)), tasks.Succeeded)
 }
 
 // What is no JSON fails, and so does each replay: a completed record with it

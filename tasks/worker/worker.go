@@ -17,21 +17,21 @@ import (
 // Worker runs deliveries through the chain. It is safe for concurrent use.
 type Worker struct {
 	cfg   Config
+	keys  map[string]keys // by task name
 	log   *slog.Logger
 	waker tasks.Waker
 	aside asideMemory
 }
 
-// New checks the configuration and returns a worker.
+// New checks the configuration and returns a worker; [ErrConfig] for all that
+// is wrong with it, joined.
 func New(cfg Config) (*Worker, error) {
-	if err := cfg.check(); err != nil {
+	keys, err := cfg.compile()
+	if err != nil {
 		return nil, err
 	}
 	cfg.PoisonAfter = max(cfg.PoisonAfter, 3)
-	if cfg.Namespace == "" {
-		cfg.Namespace = "default"
-	}
-	w := &Worker{cfg: cfg, log: cfg.Logger}
+	w := &Worker{cfg: cfg, keys: keys, log: cfg.Logger}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
@@ -87,8 +87,8 @@ func (r *run) observed(ctx context.Context, next func() tasks.Outcome) tasks.Out
 func (r *run) logOutcome(ctx context.Context, out tasks.Outcome) {
 	level := slog.LevelInfo
 	switch {
-	case out.Kind == tasks.Succeeded && out.Note == nil && !r.info.Takeover && r.info.Schedule == "":
-		level = slog.LevelDebug
+	case out.Kind == tasks.Succeeded && r.plan != nil && r.plan.lock == nil && r.plan.record == nil && r.info.Schedule == "":
+		level = slog.LevelDebug // of the thousands a second that an app may send
 	case out.Kind == tasks.Failed:
 		level = slog.LevelError
 	}
@@ -102,7 +102,7 @@ func (r *run) logOutcome(ctx context.Context, out tasks.Outcome) {
 		}
 	}
 	add("schedule", r.info.Schedule)
-	add("reason", out.Reason)
+	add("reason", string(out.Reason))
 	if out.Err != nil {
 		add("error", out.Err.Error())
 	}
@@ -145,12 +145,12 @@ func (r *run) planned(next func() tasks.Outcome) tasks.Outcome {
 		if errors.Is(err, tasks.ErrGuardVersion) {
 			return unknownGuard(err)
 		}
-		return deadLetter(err, "BadGuard")
+		return deadLetter(&tasks.Exception{Type: "BadGuard", Args: []any{err.Error()}, Cause: err}, tasks.ReasonBadGuard)
 	}
 	if _, ok := r.w.cfg.Registry.Lookup(r.d.Task.Name); !ok {
 		return deadLetter(&tasks.Exception{
-			Type: "NotRegistered", Module: "celery.exceptions", Args: []any{r.d.Task.Name}, Cause: tasks.ErrUnknownTask,
-		}, "NotRegistered")
+			Type: string(tasks.ReasonNotRegistered), Module: "celery.exceptions", Args: []any{r.d.Task.Name}, Cause: tasks.ErrUnknownTask,
+		}, tasks.ReasonNotRegistered)
 	}
 	p, err := r.w.plan(r.d)
 	switch {

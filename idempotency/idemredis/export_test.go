@@ -1,0 +1,7 @@
+package idemredis
+
+import "github.com/solobeat/solobeat/internal/redisconn"
+
+// Plain makes the store send its scripts without flags, as to a server that
+// does not take them.
+func (s *Store) Plain() { s.run = redisconn.NewPlainRunner(s.client) }
