@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/solobeat/solobeat/internal/alerts"
 	"github.com/solobeat/solobeat/internal/testkit"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
@@ -44,7 +43,7 @@ jobs:
     kwargs: {tick: "{{ .Tick.UTC | unix }}", seconds: 12}
 `)
 	w := s.worker("w", []string{"SOLOBEAT_SCHEDULE_FILE=" + schedule}, "--with-scheduler")
-	outlived := func() (string, float64) {
+	outlived := func() float64 {
 		text := scrape(t, w.metricsURL())
 		m := regexp.MustCompile(`(?m)^solobeat_lock_outlived_total\{lock="report:lock",schedule="report"\} (\S+)$`).FindStringSubmatch(text)
 		if m == nil {
@@ -54,23 +53,23 @@ jobs:
 		if err != nil {
 			t.Fatal(err)
 		}
-		return text, v
+		return v
 	}
-	if _, n := outlived(); n != 0 {
+	if n := outlived(); n != 0 {
 		t.Fatalf("%v before the first run", n)
 	}
 	testkit.Poll(t, 30*time.Second, 5*time.Millisecond, func() bool { return len(s.list("started")) > 0 }, "the run starts")
 	began := time.Now()
 	zeros := 0
 	testkit.Poll(t, 11*time.Second, 50*time.Millisecond, func() bool {
-		_, n := outlived()
+		n := outlived()
 		if n == 0 {
 			zeros++
 		}
 		return n == 1
 	}, "the counter goes to 1")
 	age := time.Since(began)
-	text, n := outlived()
+	n := outlived()
 	if n != 1 || zeros == 0 || age < 3*time.Second || len(s.list("reports")) != 0 {
 		t.Errorf("outlived is %v after %s and %d zeros, with %d runs ended", n, age, zeros, len(s.list("reports")))
 	}
@@ -78,23 +77,25 @@ jobs:
 		t.Errorf("%v holders: the run does not go on under its lock", n)
 	}
 	t.Logf("counted %s after the start of a run of 12 s with a TTL of 4 s", age.Round(100*time.Millisecond))
-	rules, err := os.ReadFile(filepath.Join(testkit.RepoRoot(t), "deploy", "prometheus", "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := regexp.MustCompile(`solobeat_\w+`).FindAllString(string(rules), -1)
-	if len(named) < 4 {
-		t.Errorf("alerts.yaml names %q", named)
-	}
-	for _, name := range named {
-		if !regexp.MustCompile(`(?m)^` + name + `(\{| )`).MatchString(text) {
-			t.Errorf("alerts.yaml names %s, of which the worker exports no series", name)
-		}
-	}
 	testkit.Poll(t, 30*time.Second, 50*time.Millisecond, func() bool { return len(s.list("reports")) > 0 }, "the run ends")
 	if n := w.metric("solobeat_lock_lost_total") + w.metric("solobeat_lock_expired_while_held_total"); n != 0 {
 		t.Errorf("%v locks lost or expired: renewal did not go on", n)
 	}
+	named := map[string]bool{}
+	for _, a := range alerts.All() {
+		for _, name := range regexp.MustCompile(`solobeat_\w+`).FindAllString(a.Query, -1) {
+			named[name] = true
+		}
+	}
+	testkit.Eventually(t, 30*time.Second, func() error {
+		text := scrape(t, w.metricsURL())
+		for name := range named {
+			if !regexp.MustCompile(`(?m)^` + name + `(\{| )`).MatchString(text) {
+				return fmt.Errorf("an alert names %s, of which the worker exports no series", name)
+			}
+		}
+		return nil
+	})
 }
 
 // TTL 3 s, max_hold 10 s, a handler of 15 s: the lock is renewed for 10 s, then

@@ -55,7 +55,7 @@ func (w *watch) observer() lockguard.Observer {
 		Released:         func(l lockguard.Labels, b string, r lockguard.Release) { w.add("released %s %s %s", l.Lock, b, r) },
 		Cleanup:          func(l lockguard.Labels, b string, r lockguard.Release) { w.add("cleanup %s %s %s", l.Lock, b, r) },
 		HeldStart:        func(l lockguard.Labels, _ time.Time) { w.add("start %s", l.Lock) },
-		HeldEnd: func(l lockguard.Labels, d time.Duration, ratio float64) {
+		HeldEnd: func(l lockguard.Labels, d time.Duration, ratio, _ float64) {
 			w.add("end %s %v %.2f", l.Lock, d.Round(time.Millisecond), ratio)
 		},
 		Fence:  func(l lockguard.Labels, f lockguard.Fence) { w.add("fence %s %d", l.Lock, f) },

@@ -1,6 +1,7 @@
 package lockguard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,7 +187,7 @@ func (h *Handle) heldEnd() {
 	h.ended = true
 	if f := h.g.obs.HeldEnd; f != nil && h.begun {
 		d := time.Since(h.since)
-		f(h.set.labels, d, float64(d)/float64(h.set.ttl))
+		f(h.set.labels, d, float64(d)/float64(h.set.ttl), float64(d)/float64(cmp.Or(h.set.expect, h.set.ttl)))
 	}
 }
 

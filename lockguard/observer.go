@@ -53,8 +53,9 @@ type Observer struct {
 	Cleanup func(l Labels, backend string, result Release)
 	// HeldStart: a hold begins.
 	HeldStart func(l Labels, since time.Time)
-	// HeldEnd: a hold ended, by release or by loss; ttlRatio is held ÷ TTL.
-	HeldEnd func(l Labels, held time.Duration, ttlRatio float64)
+	// HeldEnd: a hold ended, by release or by loss; ttlRatio is held ÷ TTL,
+	// expectRatio held ÷ expect (÷ TTL where no expect is set).
+	HeldEnd func(l Labels, held time.Duration, ttlRatio, expectRatio float64)
 	// Fence: the number of a grant, not called for back ends without fences.
 	Fence func(l Labels, f Fence)
 	// Fenced: a resource refused the holder's fence.

@@ -186,6 +186,6 @@ func (l *JobLock) guard(j *Job, key string) *tasks.LockGuard {
 	return &tasks.LockGuard{
 		Key: key, Backend: cmp.Or(l.Backend, "redis"), TTLMS: cmp.Or(l.TTL, lockguard.DefaultTTL).Milliseconds(),
 		RenewMS: l.Renew.Milliseconds(), MaxHoldMS: l.MaxHold.Milliseconds(), OnBusy: busy, FenceBase: l.FenceBase,
-		ExpectMS: cmp.Or(l.Expect, l.TTL, j.Timeout, lockguard.DefaultExpect).Milliseconds(),
+		ExpectMS: j.ExpectedRun().Milliseconds(),
 	}
 }

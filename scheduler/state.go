@@ -195,6 +195,19 @@ type JobState struct {
 	By     string    `json:"by,omitempty"`
 	Result string    `json:"result,omitempty"`
 	TaskID string    `json:"task_id,omitempty"`
+	// LastBegun is the newest tick whose message a worker has begun, or settled
+	// without a run; LastSuccess is when a run last succeeded.
+	LastBegun   time.Time `json:"last_begun,omitzero"`
+	LastSuccess time.Time `json:"last_success,omitzero"`
+}
+
+// RunNote tells how far a run of a job has come.
+type RunNote struct {
+	// Tick is the run's, zero if it has none.
+	Tick time.Time
+	// Succeeded is true once the handler has returned a result.
+	Succeeded bool
+	TaskID    string
 }
 
 // Mark is the newest settled instant: ticks up to it do not fire.
@@ -293,6 +306,9 @@ type Admin interface {
 	// AddHistory adds the end of a run to a job's history. At is set by the
 	// store; Run is needed.
 	AddHistory(ctx context.Context, job string, e HistoryEntry) error
+	// NoteRun keeps how far the job's runs have come. It tells whether a run of
+	// the same task had succeeded before this one did.
+	NoteRun(ctx context.Context, job string, r RunNote) (again bool, err error)
 	// Replicas lists the live schedulers, the newest load first.
 	Replicas(ctx context.Context) ([]ReplicaInfo, error)
 }

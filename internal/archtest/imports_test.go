@@ -228,6 +228,16 @@ func TestLibrariesLinkNothingHeavy(t *testing.T) {
 	}
 }
 
+// Grafana's SDK checks files in tests, and is of no use to a binary.
+func TestBinaryLinksNoGrafana(t *testing.T) {
+	t.Parallel()
+	for _, p := range goList(t, "-deps", "./cmd/...") {
+		if strings.HasPrefix(p.ImportPath, "github.com/grafana/") || p.path() == "internal/alerts" {
+			t.Errorf("the binary links %s", p.ImportPath)
+		}
+	}
+}
+
 func TestBinaryLinksNoTestCode(t *testing.T) {
 	t.Parallel()
 	if !slices.ContainsFunc(goList(t, "./cmd/..."), func(p listed) bool { return len(p.GoFiles) > 0 }) {

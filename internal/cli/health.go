@@ -93,15 +93,20 @@ const allQueues = "_all"
 
 // depths reads the queue depths for metrics.
 func (r *replica) depths(ctx context.Context) ([]metrics.QueueDepth, error) {
-	all, err := r.stores.admin(r.cfg.Worker.Queues).Depths(ctx)
+	admin := r.stores.admin(r.cfg.Worker.Queues)
+	all, err := admin.Depths(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := []metrics.QueueDepth{
 		{Queue: allQueues, State: "unacked", N: all.Unacked}, {Queue: allQueues, State: "parked", N: all.Parked},
 	}
-	for _, d := range all.Queues {
-		out = append(out, metrics.QueueDepth{Queue: d.Queue, State: "pending", N: d.Waiting}, metrics.QueueDepth{Queue: d.Queue, State: "dead", N: d.Dead})
+	tails, err := admin.Tails(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range all.Queues {
+		out = append(out, metrics.QueueDepth{Queue: d.Queue, State: "pending", N: d.Waiting, Tails: tails[i]}, metrics.QueueDepth{Queue: d.Queue, State: "dead", N: d.Dead})
 	}
 	return out, nil
 }
@@ -113,7 +118,11 @@ func (s *stores) admin(queues []string) *celery.Admin {
 // workerObserver counts runs and writes those of jobs into the history.
 func (r *replica) workerObserver() worker.Observer {
 	obs := r.metrics.WorkerObserver()
-	count := obs.Finished
+	count, started := obs.Finished, obs.Started
+	obs.Started = func(run worker.Run) {
+		started(run)
+		r.history.begun(run)
+	}
 	obs.Finished = func(run worker.Run, out tasks.Outcome) {
 		count(run, out)
 		r.history.note(run, out)

@@ -23,14 +23,17 @@ const (
 // historyStore is the part of [scheduler.Admin] that a historian needs.
 type historyStore interface {
 	AddHistory(ctx context.Context, job string, e scheduler.HistoryEntry) error
+	NoteRun(ctx context.Context, job string, r scheduler.RunNote) (again bool, err error)
 }
 
-// historian writes the outcomes of jobs' runs into the jobs' history, beside
-// the runs: a store that is slow or away costs history and nothing else.
+// historian writes what became of jobs' runs into the jobs' history and state,
+// beside the runs: a store that is slow or away costs history and nothing else.
 type historian struct {
 	store historyStore
 	by    func() string
 	log   *slog.Logger
+	// twice is told of a job of which one tick has succeeded twice.
+	twice func(job string)
 
 	entries chan historyNote
 	stop    chan struct{}
@@ -40,33 +43,63 @@ type historian struct {
 	parked map[string]bool // task ids whose parking has been told
 }
 
+// historyNote is one thing to write; without a Run in its entry only the state.
 type historyNote struct {
-	job   string
-	entry scheduler.HistoryEntry
+	job     string
+	entry   scheduler.HistoryEntry
+	settled bool // the tick's message waits for nothing any more
+	success bool
 }
 
-func newHistorian(ctx context.Context, store historyStore, by func() string, log *slog.Logger) *historian {
+func newHistorian(ctx context.Context, store historyStore, by func() string, log *slog.Logger, twice func(job string)) *historian {
 	h := &historian{
-		store: store, by: by, log: log, parked: map[string]bool{},
+		store: store, by: by, log: log, twice: twice, parked: map[string]bool{},
 		entries: make(chan historyNote, historyBuffer), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go h.write(context.WithoutCancel(ctx)) // what has ended by the stop is still written
 	return h
 }
 
-// note queues the outcome of a run; a run of no job has no history.
-func (h *historian) note(run worker.Run, out tasks.Outcome) {
-	job := run.Schedule
-	if g := run.Task.Guard; job == "" && g != nil {
-		job = g.Job
+// begun queues that a run has begun; a run of no job has no history.
+func (h *historian) begun(run worker.Run) {
+	if job := jobOf(run); job != "" {
+		h.queue(historyNote{job: job, entry: scheduler.HistoryEntry{Tick: tickOf(run), TaskID: run.Task.ID}, settled: true})
 	}
+}
+
+// note queues the outcome of a run.
+func (h *historian) note(run worker.Run, out tasks.Outcome) {
+	job := jobOf(run)
 	if job == "" || !h.worth(run, out) {
 		return
 	}
+	h.queue(historyNote{
+		job: job, entry: h.entry(run, out), settled: out.Kind != tasks.Parked || run.Executed,
+		success: out.Kind == tasks.Succeeded && run.Executed,
+	})
+}
+
+func (h *historian) queue(n historyNote) {
 	select {
-	case h.entries <- historyNote{job, h.entry(run, out)}:
+	case h.entries <- n:
 	default:
 	}
+}
+
+// jobOf is the job of a run, "" for a task that an app sent.
+func jobOf(run worker.Run) string {
+	if g := run.Task.Guard; run.Schedule == "" && g != nil {
+		return g.Job
+	}
+	return run.Schedule
+}
+
+// tickOf is the tick of a run, zero without one.
+func tickOf(run worker.Run) time.Time {
+	if g := run.Task.Guard; g != nil && g.Tick > 0 {
+		return time.UnixMilli(g.Tick).UTC()
+	}
+	return time.Time{}
 }
 
 // worth leaves out that a message was parked again: it may be every second,
@@ -94,10 +127,7 @@ func (h *historian) entry(run worker.Run, out tasks.Outcome) scheduler.HistoryEn
 		},
 	}
 	if g := run.Task.Guard; g != nil {
-		e.Label = g.Label
-		if g.Tick > 0 {
-			e.Tick = time.UnixMilli(g.Tick).UTC()
-		}
+		e.Label, e.Tick = g.Label, tickOf(run)
 	}
 	switch {
 	case out.Note != nil:
@@ -130,8 +160,21 @@ func (h *historian) write(ctx context.Context) {
 func (h *historian) add(ctx context.Context, n historyNote) {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	if err := h.store.AddHistory(ctx, n.job, n.entry); err != nil {
-		h.log.Debug("history was not written", "schedule", n.job, "error", err)
+	if n.entry.Run != nil {
+		if err := h.store.AddHistory(ctx, n.job, n.entry); err != nil {
+			h.log.Debug("history was not written", "schedule", n.job, "error", err)
+		}
+	}
+	if !n.settled {
+		return
+	}
+	again, err := h.store.NoteRun(ctx, n.job, scheduler.RunNote{Tick: n.entry.Tick, Succeeded: n.success, TaskID: n.entry.TaskID})
+	switch {
+	case err != nil:
+		h.log.Debug("the state of the job's runs was not written", "schedule", n.job, "error", err)
+	case again:
+		h.log.Error("a tick has run twice, to its end both times", "schedule", n.job, "task_id", n.entry.TaskID, "label", n.entry.Label)
+		h.twice(n.job)
 	}
 }
 

@@ -21,6 +21,8 @@ import (
 type fakeHistory struct {
 	mu    sync.Mutex
 	lines []string
+	runs  []string
+	done  map[string]bool
 	hangs bool
 	err   error
 }
@@ -37,6 +39,25 @@ func (f *fakeHistory) AddHistory(ctx context.Context, job string, e scheduler.Hi
 	return f.err
 }
 
+// NoteRun implements historyStore.
+func (f *fakeHistory) NoteRun(ctx context.Context, job string, r scheduler.RunNote) (bool, error) {
+	if f.hangs {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	again := r.Succeeded && f.done[r.TaskID]
+	if r.Succeeded {
+		if f.done == nil {
+			f.done = map[string]bool{}
+		}
+		f.done[r.TaskID] = true
+	}
+	f.runs = append(f.runs, fmt.Sprintf("%s %s %d %t", job, r.TaskID, r.Tick.UnixMilli(), r.Succeeded))
+	return again, nil
+}
+
 func runOf(id, job string, attempt int) worker.Run {
 	return worker.Run{Task: &tasks.Task{ID: id, Attempt: attempt, Guard: &tasks.Guard{Job: job, Tick: 1700000000000, Label: "l"}}, Schedule: job}
 }
@@ -46,7 +67,7 @@ func runOf(id, job string, attempt int) worker.Run {
 func TestHistoryOfRuns(t *testing.T) {
 	t.Parallel()
 	store := &fakeHistory{err: errors.New("not now")} // an error stops nothing
-	h := newHistorian(t.Context(), store, me, slog.New(slog.DiscardHandler))
+	h := newHistorian(t.Context(), store, me, slog.New(slog.DiscardHandler), func(string) {})
 	parked := tasks.Outcome{Kind: tasks.Parked, Reason: "busy", Park: tasks.Park{Reason: tasks.ParkLock}}
 	h.note(runOf("a", "j", 1), parked)
 	h.note(runOf("a", "j", 1), parked)
@@ -70,11 +91,45 @@ func TestHistoryOfRuns(t *testing.T) {
 	}
 }
 
+// A run counts for its job's state when it begins and when it is settled, and
+// as a success once its handler has returned a result: a replay from the record
+// is none. Two of one task are told.
+func TestStateOfRuns(t *testing.T) {
+	t.Parallel()
+	store := &fakeHistory{}
+	var twice []string
+	h := newHistorian(t.Context(), store, me, slog.New(slog.DiscardHandler), func(job string) { twice = append(twice, job) })
+	ran := func(id string) worker.Run {
+		r := runOf(id, "j", 1)
+		r.Executed = true
+		return r
+	}
+	h.begun(runOf("a", "j", 1))
+	h.note(ran("a"), tasks.Outcome{Kind: tasks.Succeeded})
+	h.note(runOf("b", "j", 1), tasks.Outcome{Kind: tasks.Parked, Park: tasks.Park{Reason: tasks.ParkLock}})
+	h.note(runOf("a", "j", 1), tasks.Outcome{Kind: tasks.Succeeded, Reason: "completed"})
+	h.note(runOf("b", "j", 1), tasks.Outcome{Kind: tasks.Succeeded, Reason: "skipped"})
+	h.note(ran("c"), tasks.Outcome{Kind: tasks.Failed, Reason: "error"})
+	h.begun(worker.Run{Task: &tasks.Task{ID: "app"}})
+	h.note(ran("a"), tasks.Outcome{Kind: tasks.Succeeded})
+	h.close()
+	want := []string{
+		"j a 1700000000000 false", "j a 1700000000000 true", "j a 1700000000000 false", "j b 1700000000000 false",
+		"j c 1700000000000 false", "j a 1700000000000 true",
+	}
+	if diff := cmp.Diff(want, store.runs); diff != "" {
+		t.Error(diff)
+	}
+	if !cmp.Equal(twice, []string{"j"}) {
+		t.Errorf("told to have run twice: %q", twice)
+	}
+}
+
 // A store that hangs holds up neither the runs nor the end of the process.
 func TestHistoryHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHistorian(t.Context(), &fakeHistory{hangs: true}, me, slog.New(slog.DiscardHandler))
+		h := newHistorian(t.Context(), &fakeHistory{hangs: true}, me, slog.New(slog.DiscardHandler), func(string) {})
 		began := time.Now()
 		for i := range 10 * historyBuffer {
 			h.note(runOf(fmt.Sprint(i), "j", 1), tasks.Outcome{Kind: tasks.Succeeded})
@@ -94,7 +149,7 @@ func TestHistoryHoldsUpNobody(t *testing.T) {
 func TestHistoryForgetsNothingForEver(t *testing.T) {
 	t.Parallel()
 	store := &fakeHistory{}
-	h := newHistorian(t.Context(), store, me, slog.New(slog.DiscardHandler))
+	h := newHistorian(t.Context(), store, me, slog.New(slog.DiscardHandler), func(string) {})
 	defer h.close()
 	for i := range 3 * parkedKnown {
 		h.note(runOf(fmt.Sprint(i), "j", 1), tasks.Outcome{Kind: tasks.Parked})

@@ -215,6 +215,9 @@ func (r *replica) build(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(r.jobs) > 0 {
+		r.metrics.CollectJobs(r.stores.state().Load)
+	}
 	if r.o.scheduler {
 		return r.buildScheduler(ctx)
 	}
@@ -229,7 +232,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 	if r.records, err = r.stores.recordGuard(ctx, r.metrics.RecordObserver()); err != nil {
 		return err
 	}
-	r.history = newHistorian(ctx, r.stores.state(), r.shownName, r.log)
+	r.history = newHistorian(ctx, r.stores.state(), r.shownName, r.log, r.metrics.RanTwice)
 	entries := map[string]worker.TaskConfig{}
 	for _, t := range r.cfg.Tasks {
 		entries[t.Name] = t.Config
@@ -334,6 +337,9 @@ func (r *replica) jobQueues() []string {
 // the engine drains, then the guards end what is left.
 func (r *replica) serve(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
+	watching, stopWatching := context.WithCancel(ctx)
+	watched := r.watchStores(watching)
+	defer func() { stopWatching(); <-watched }()
 	if r.sched != nil {
 		g.Go(func() error { return ignoreStop(gctx, r.runScheduler(gctx)) })
 	}

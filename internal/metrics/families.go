@@ -9,8 +9,11 @@ import (
 )
 
 var (
-	acquireResults  = []string{"acquired", "busy", "error", "cancelled"}
-	renewOutcomes   = []lockguard.RenewOutcome{lockguard.RenewOK, lockguard.RenewFailed, lockguard.RenewRejected}
+	acquireResults   = []string{"acquired", "busy", "error", "cancelled"}
+	renewOutcomes    = []lockguard.RenewOutcome{lockguard.RenewOK, lockguard.RenewFailed, lockguard.RenewRejected}
+	recordOperations = []idempotency.Operation{
+		idempotency.OpClaim, idempotency.OpRenew, idempotency.OpComplete, idempotency.OpRelease, idempotency.OpFail,
+	}
 	recordDecisions = []idempotency.Decision{
 		idempotency.DecisionClaimed, idempotency.DecisionCompleted, idempotency.DecisionInProgress,
 		idempotency.DecisionTakeover, idempotency.DecisionMismatch, idempotency.DecisionUnavailable,
@@ -30,16 +33,17 @@ type families struct {
 	buildInfo *prometheus.GaugeVec
 
 	lockAcquire, lockOutlived, lockExpired, lockLost, lockRenewals, lockRelease, fenced *prometheus.CounterVec
-	lockWait, lockHeld, lockRatio, lockRenewal                                          *prometheus.HistogramVec
+	lockWait, lockHeld, lockRatio, lockExpectRatio, lockRenewal                         *prometheus.HistogramVec
 	lockTTL, lockHolders, lockHoldStart, fence                                          *prometheus.GaugeVec
 
 	recordOperations, recordDecisions, recordLost, recordStale *prometheus.CounterVec
 	recordDuration                                             *prometheus.HistogramVec
 
-	ticks, stoodAside                    *prometheus.CounterVec
+	ticks, stoodAside, runTwice          *prometheus.CounterVec
 	lag                                  *prometheus.HistogramVec
 	lastDue, nextTick, info              *prometheus.GaugeVec
 	staleSeconds, quarantined            *prometheus.GaugeVec
+	maxGap, grace                        *prometheus.GaugeVec
 	heartbeat                            lazyGauge
 	processed, retries, failures, parked *prometheus.CounterVec
 	deadLettered                         *prometheus.CounterVec
@@ -48,7 +52,9 @@ type families struct {
 	concurrency                          lazyGauge
 	takenOver, buried, lateCommits       lazyCounter
 	suspects, reconnects                 lazyCounter
-	brokerUp                             *prometheus.GaugeVec
+	brokerUp, memoryPolicy               *prometheus.GaugeVec
+	evictedKeys                          *prometheus.CounterVec
+	clockOffset                          lazyGauge
 }
 
 func newFamilies(reg prometheus.Registerer) families {
@@ -56,21 +62,22 @@ func newFamilies(reg prometheus.Registerer) families {
 	return families{
 		buildInfo: f.gauges("solobeat_build_info", "Always 1; the version is in the labels.", "version", "goversion"),
 
-		lockAcquire:   f.counters("solobeat_lock_acquire_total", "Attempts to take a lock, by result.", "lock", "schedule", "backend", "result"),
-		lockOutlived:  f.counters("solobeat_lock_outlived_total", "Runs that passed their lock's expected time, counted at that moment, renewed or not.", "schedule", "lock"),
-		lockExpired:   f.counters("solobeat_lock_expired_while_held_total", "Locks that ended in the store while the function under them still ran.", "schedule", "lock"),
-		lockLost:      f.counters("solobeat_lock_lost_total", "Locks lost before their release, by reason.", "schedule", "lock", "reason"),
-		lockRenewals:  f.counters("solobeat_lock_renewals_total", "Renewals by the watchdog, by result.", "lock", "backend", "result"),
-		lockRelease:   f.counters("solobeat_lock_release_total", "Releases, by result.", "lock", "backend", "result"),
-		fenced:        f.counters("solobeat_fenced_total", "Writes that a resource refused for a stale fence.", "schedule", "lock"),
-		lockWait:      f.histograms("solobeat_lock_wait_seconds", "Time from the first attempt to the grant.", rttBuckets, "lock", "backend"),
-		lockHeld:      f.histograms("solobeat_lock_held_seconds", "Time from the grant to release or loss.", runBuckets, "lock"),
-		lockRatio:     f.histograms("solobeat_lock_ttl_ratio", "Time held divided by the lock's TTL.", ratioBuckets, "schedule", "lock"),
-		lockRenewal:   f.histograms("solobeat_lock_renewal_duration_seconds", "Round trip of one renewal.", rttBuckets, "backend"),
-		lockTTL:       f.gauges("solobeat_lock_ttl_seconds", "The configured TTL.", "lock"),
-		lockHolders:   f.gauges("solobeat_lock_holders", "Holds in this process now; a sum above 1 over all replicas is a split brain.", "lock"),
-		lockHoldStart: f.gauges("solobeat_lock_hold_start_timestamp_seconds", "When the hold in this process began; absent while there is none.", "lock"),
-		fence:         f.gauges("solobeat_fence", "The last fence granted to this process.", "lock"),
+		lockAcquire:     f.counters("solobeat_lock_acquire_total", "Attempts to take a lock, by result.", "lock", "schedule", "backend", "result"),
+		lockOutlived:    f.counters("solobeat_lock_outlived_total", "Runs that passed their lock's expected time, counted at that moment, renewed or not.", "schedule", "lock"),
+		lockExpired:     f.counters("solobeat_lock_expired_while_held_total", "Locks that ended in the store while the function under them still ran.", "schedule", "lock"),
+		lockLost:        f.counters("solobeat_lock_lost_total", "Locks lost before their release, by reason.", "schedule", "lock", "reason"),
+		lockRenewals:    f.counters("solobeat_lock_renewals_total", "Renewals by the watchdog, by result.", "lock", "backend", "result"),
+		lockRelease:     f.counters("solobeat_lock_release_total", "Releases, by result.", "lock", "backend", "result"),
+		fenced:          f.counters("solobeat_fenced_total", "Writes that a resource refused for a stale fence.", "schedule", "lock"),
+		lockWait:        f.histograms("solobeat_lock_wait_seconds", "Time from the first attempt to the grant.", rttBuckets, "lock", "backend"),
+		lockHeld:        f.histograms("solobeat_lock_held_seconds", "Time from the grant to release or loss.", runBuckets, "lock"),
+		lockRatio:       f.histograms("solobeat_lock_ttl_ratio", "Time held divided by the lock's TTL.", ratioBuckets, "schedule", "lock"),
+		lockExpectRatio: f.histograms("solobeat_lock_expect_ratio", "Time held divided by the lock's expected time; above 1 the run has outlived it.", ratioBuckets, "schedule", "lock"),
+		lockRenewal:     f.histograms("solobeat_lock_renewal_duration_seconds", "Round trip of one renewal.", rttBuckets, "backend"),
+		lockTTL:         f.gauges("solobeat_lock_ttl_seconds", "The configured TTL.", "lock"),
+		lockHolders:     f.gauges("solobeat_lock_holders", "Holds in this process now; a sum above 1 over all replicas is a split brain.", "lock"),
+		lockHoldStart:   f.gauges("solobeat_lock_hold_start_timestamp_seconds", "When the hold in this process began; absent while there is none.", "lock"),
+		fence:           f.gauges("solobeat_fence", "The last fence granted to this process.", "lock"),
 
 		recordOperations: f.counters("solobeat_record_operations_total", "Calls to the record store, by result.", "backend", "operation", "result"),
 		recordDecisions:  f.counters("solobeat_record_decisions_total", "What claims of records came to.", "schedule", "decision"),
@@ -82,10 +89,13 @@ func newFamilies(reg prometheus.Registerer) families {
 		stoodAside:   f.counters("solobeat_stood_aside_total", "Times this replica met a claimed tick, a held lock or a completed record, once per tick.", "schedule", "at"),
 		lag:          f.histograms("solobeat_schedule_lag_seconds", "Time from a tick to its message, by the store's clock.", lagBuckets, "schedule"),
 		lastDue:      f.gauges("solobeat_schedule_last_due_tick_timestamp_seconds", "The last tick that was due.", "schedule"),
-		nextTick:     f.gauges("solobeat_schedule_next_run_timestamp_seconds", "The next tick.", "schedule"),
+		nextTick:     f.gauges("solobeat_schedule_next_run_timestamp_seconds", "When the next tick is published at the latest: the tick and the job's jitter.", "schedule"),
 		info:         f.gauges("solobeat_schedule_info", "Always 1; to join.", "schedule", "task", "queue"),
 		staleSeconds: f.gauges("solobeat_schedule_stale_seconds", "For how long claims of this job were refused since another file is newer; 0 below 5 minutes.", "schedule"),
 		quarantined:  f.gauges("solobeat_schedule_quarantined", "1 while a job is set aside for an error of its own.", "schedule"),
+		maxGap:       f.gauges("solobeat_schedule_max_gap_seconds", "The longest time between two ticks to come.", "schedule"),
+		grace:        f.gauges("solobeat_schedule_grace_seconds", "How late after its tick a success may come: the misfire deadline and the expected run time.", "schedule"),
+		runTwice:     f.counters("solobeat_schedule_run_twice_total", "Ticks that ran to success a second time. A takeover is none: the first run did not end.", "schedule"),
 		heartbeat:    f.gauge("solobeat_scheduler_heartbeat_timestamp_seconds", "When this scheduler's loop last completed; absent where none runs."),
 
 		processed:    f.counters("solobeat_task_processed_total", "Messages dealt with, by outcome.", "task", "queue", "engine", "outcome"),
@@ -104,6 +114,9 @@ func newFamilies(reg prometheus.Registerer) families {
 		suspects:     f.counter("solobeat_suspects_total", "Runs of messages under which two replicas had died."),
 		reconnects:   f.counter("solobeat_broker_reconnects_total", "Times the broker answered again after it had not."),
 		brokerUp:     f.gauges("solobeat_broker_up", "1 if the store of the role answered its last probe.", "role"),
+		memoryPolicy: f.gauges("solobeat_redis_maxmemory_policy_info", "Always 1; the policy by which the role's Redis evicts keys is in the label.", "role", "policy"),
+		evictedKeys:  f.counters("solobeat_redis_evicted_keys_total", "Keys that the role's Redis evicted since this process has watched it.", "role"),
+		clockOffset:  f.gauge("solobeat_clock_offset_seconds", "The local clock minus the broker's, at half of the round trip."),
 	}
 }
 

@@ -74,6 +74,8 @@ type Metrics struct {
 	queues    map[string]bool
 	locks     map[string]string
 	holders   map[lockguard.Labels]int
+	stores    map[string]Store
+	jitter    map[string]time.Duration // by job
 
 	families
 }
@@ -84,7 +86,7 @@ func New(cfg Config) *Metrics {
 	m := &Metrics{
 		reg: prometheus.NewRegistry(), cfg: cfg,
 		schedules: map[string]string{}, tasks: map[string]bool{}, queues: map[string]bool{}, locks: map[string]string{},
-		holders: map[lockguard.Labels]int{},
+		holders: map[lockguard.Labels]int{}, stores: map[string]Store{}, jitter: map[string]time.Duration{},
 	}
 	m.families = newFamilies(m.reg)
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -119,7 +121,7 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 		if i >= MaxJobs {
 			label = other
 		}
-		m.schedules[j.Name] = label
+		m.schedules[j.Name], m.jitter[j.Name] = label, j.Jitter
 		if i > MaxJobs {
 			continue
 		}
@@ -141,6 +143,10 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 			m.recordDecisions.WithLabelValues(label, string(d))
 		}
 		m.recordLost.WithLabelValues(label)
+		m.runTwice.WithLabelValues(label)
+		for _, op := range recordOperations {
+			m.recordStale.WithLabelValues(label, string(op))
+		}
 		for _, at := range []string{"tick", "lock", "record"} {
 			m.stoodAside.WithLabelValues(label, at)
 		}
@@ -150,6 +156,8 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 			}
 			m.info.WithLabelValues(label, j.Task, m.queueOf(j)).Set(1)
 			m.staleSeconds.WithLabelValues(label)
+			m.quarantined.WithLabelValues(label)
+			m.timeJob(label, j, time.Now())
 		}
 	}
 }
@@ -263,7 +271,10 @@ func (m *Metrics) queue(name string) string {
 	return other
 }
 
-// Up notes whether the store of a role (broker, locks, records, results)
+// RanTwice counts a tick of a job that ran to success a second time.
+func (m *Metrics) RanTwice(job string) { m.runTwice.WithLabelValues(m.schedule(job)).Inc() }
+
+// Up notes whether the store of a role (broker, locks, results)
 // answered its last probe.
 func (m *Metrics) Up(role string, up bool) {
 	v := 0.0
@@ -279,10 +290,13 @@ func (m *Metrics) Up(role string, up bool) {
 type QueueDepth struct {
 	Queue, State string
 	N            int64
+	// Tails are digests of the messages that the queue's lists give out next,
+	// "" for an empty list; nil says nothing of their age.
+	Tails []string
 }
 
 // CollectDepths exports what read returns, cached for some seconds. While
 // read fails the series are absent: a frozen queue length is worse than none.
 func (m *Metrics) CollectDepths(read func(context.Context) ([]QueueDepth, error)) {
-	m.reg.MustRegister(&depthCollector{read: read})
+	m.reg.MustRegister(&depthCollector{cached: cached[[]QueueDepth]{keep: depthCache, read: read}, ages: ages{map[string]time.Time{}}})
 }

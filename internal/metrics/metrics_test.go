@@ -73,6 +73,8 @@ func TestRareCountersAreBornAtZero(t *testing.T) {
 		{"solobeat_record_decisions_total", "schedule=hourly", "decision=takeover"},
 		{"solobeat_record_decisions_total", "schedule=hourly", "decision=mismatch"},
 		{"solobeat_record_lost_total", "schedule=hourly"},
+		{"solobeat_schedule_run_twice_total", "schedule=hourly"},
+		{"solobeat_schedule_quarantined", "schedule=hourly"},
 		{"solobeat_schedule_ticks_total", "schedule=hourly", "outcome=missed"},
 		{"solobeat_stood_aside_total", "schedule=hourly", "at=tick"},
 		{"solobeat_stood_aside_total", "schedule=hourly", "at=lock"},
@@ -140,7 +142,7 @@ func play(m *metrics.Metrics) {
 	lo.Outlived(l)
 	lo.Released(l, "redis", lockguard.Release("released"))
 	lo.HeldStart(l, time.Unix(1700000000, 0))
-	lo.HeldEnd(l, time.Second, 0.5)
+	lo.HeldEnd(l, time.Second, 0.5, 0.25)
 	lo.HeldStart(l, time.Unix(1700000000, 0))
 	lo.Fence(l, 7)
 	lo.Fenced(l)
@@ -181,6 +183,11 @@ func play(m *metrics.Metrics) {
 	eo.Suspect("x")
 	eo.BrokerUp(true)
 	eo.Reconnect()
+	m.RanTwice("hourly")
+	for _, evicted := range []int64{5, 9} {
+		m.Watched(metrics.Store{Role: metrics.RoleLocks, Up: true, Policy: "noeviction", Evicted: evicted},
+			metrics.Store{Role: metrics.RoleBroker, Up: true, Offset: -1500 * time.Millisecond})
+	}
 }
 
 // Each event moves its series, and only by itself.
@@ -209,6 +216,7 @@ func TestEventsAreCounted(t *testing.T) {
 		{1, "solobeat_fenced_total", []string{"schedule=hourly"}},
 		{1, "solobeat_lock_held_seconds", nil},
 		{1, "solobeat_lock_ttl_ratio", nil},
+		{1, "solobeat_lock_expect_ratio", nil},
 		{1, "solobeat_record_decisions_total", []string{"decision=claimed"}},
 		{1, "solobeat_record_operations_total", []string{"result=error"}},
 		{1, "solobeat_record_lost_total", nil},
@@ -239,6 +247,13 @@ func TestEventsAreCounted(t *testing.T) {
 		{1, "solobeat_suspects_total", nil},
 		{1, "solobeat_broker_up", []string{"role=broker"}},
 		{1, "solobeat_broker_reconnects_total", nil},
+		{1, "solobeat_broker_up", []string{"role=locks"}},
+		{1, "solobeat_schedule_run_twice_total", []string{"schedule=hourly"}},
+		{4, "solobeat_redis_evicted_keys_total", []string{"role=locks"}},
+		{1, "solobeat_redis_maxmemory_policy_info", []string{"role=locks", "policy=noeviction"}},
+		{-1.5, "solobeat_clock_offset_seconds", nil},
+		{3600, "solobeat_schedule_max_gap_seconds", []string{"schedule=hourly"}},
+		{3900, "solobeat_schedule_grace_seconds", []string{"schedule=hourly"}},
 		{4, "solobeat_worker_concurrency", nil},
 		{60, "solobeat_lock_ttl_seconds", []string{"lock=payment:{{ .Params.id }}"}},
 	} {
@@ -246,7 +261,7 @@ func TestEventsAreCounted(t *testing.T) {
 			t.Errorf("%s%v: %v, want %v", want.family, want.labels, got, want.n)
 		}
 	}
-	m.LockObserver().HeldEnd(lockguard.Labels{Schedule: "hourly", Lock: "report:lock"}, time.Second, 1)
+	m.LockObserver().HeldEnd(lockguard.Labels{Schedule: "hourly", Lock: "report:lock"}, time.Second, 1, 1)
 	if v := value(t, m, "solobeat_lock_hold_start_timestamp_seconds"); v != -1 {
 		t.Errorf("the hold has ended, its start is still there: %v", v)
 	}

@@ -45,10 +45,11 @@ func (m *Metrics) LockObserver() lockguard.Observer {
 			m.lockRelease.WithLabelValues(m.lock(l.Lock), backend, string(result)).Inc()
 		},
 		HeldStart: m.heldStart,
-		HeldEnd: func(l lockguard.Labels, held time.Duration, ratio float64) {
+		HeldEnd: func(l lockguard.Labels, held time.Duration, ttlRatio, expectRatio float64) {
 			m.heldEnd(l)
 			m.lockHeld.WithLabelValues(m.lock(l.Lock)).Observe(held.Seconds())
-			m.lockRatio.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Observe(ratio)
+			m.lockRatio.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Observe(ttlRatio)
+			m.lockExpectRatio.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Observe(expectRatio)
 		},
 		Fence:  func(l lockguard.Labels, f lockguard.Fence) { m.fence.WithLabelValues(m.lock(l.Lock)).Set(float64(f)) },
 		Fenced: func(l lockguard.Labels) { m.fenced.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Inc() },
@@ -61,7 +62,7 @@ func (m *Metrics) heldStart(l lockguard.Labels, since time.Time) {
 	defer m.mu.Unlock()
 	m.holders[lockguard.Labels{Lock: name}]++
 	m.lockHolders.WithLabelValues(name).Inc()
-	m.lockHoldStart.WithLabelValues(name).Set(float64(since.UnixMilli()) / 1000)
+	m.lockHoldStart.WithLabelValues(name).Set(seconds(since))
 }
 
 func (m *Metrics) heldEnd(l lockguard.Labels) {
@@ -100,13 +101,17 @@ func (m *Metrics) RecordObserver() idempotency.Observer {
 
 // SchedulerObserver counts what the scheduler reports.
 func (m *Metrics) SchedulerObserver() scheduler.Observer {
-	seconds := func(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 	return scheduler.Observer{
 		Tick: func(s string, outcome scheduler.TickOutcome, n int) {
 			m.ticks.WithLabelValues(m.schedule(s), string(outcome)).Add(float64(n))
 		},
-		Lag:       func(s string, lag time.Duration) { m.lag.WithLabelValues(m.schedule(s)).Observe(max(0, lag.Seconds())) },
-		Next:      func(s string, tick time.Time) { m.setTime(m.nextTick, s, tick) },
+		Lag: func(s string, lag time.Duration) { m.lag.WithLabelValues(m.schedule(s)).Observe(max(0, lag.Seconds())) },
+		Next: func(s string, tick time.Time) {
+			if !tick.IsZero() {
+				tick = tick.Add(m.jitter[s])
+			}
+			m.setTime(m.nextTick, s, tick)
+		},
 		LastDue:   func(s string, tick time.Time) { m.setTime(m.lastDue, s, tick) },
 		Heartbeat: func(at time.Time) { m.heartbeat.Set(seconds(at)) },
 		StandAside: func(s string) {
@@ -132,7 +137,7 @@ func (m *Metrics) setTime(g *prometheus.GaugeVec, schedule string, t time.Time) 
 	case t.IsZero():
 		g.DeleteLabelValues(label)
 	default:
-		g.WithLabelValues(label).Set(float64(t.UnixMilli()) / 1000)
+		g.WithLabelValues(label).Set(seconds(t))
 	}
 }
 
@@ -194,48 +199,74 @@ func (m *Metrics) EngineObserver() celery.Observer {
 }
 
 const (
-	depthCache   = 3 * time.Second
-	depthTimeout = 2 * time.Second
+	depthCache  = 3 * time.Second
+	readTimeout = 2 * time.Second
 )
 
-var depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities; unacked and parked of all queues together are queue _all.", []string{"queue", "state"}, nil)
+var (
+	depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities; unacked and parked of all queues together are queue _all.", []string{"queue", "state"}, nil)
+	ageDesc   = prometheus.NewDesc("solobeat_queue_oldest_age_seconds", "For how long the message that comes next was seen to wait; it may wait for longer. 0 for an empty queue.", []string{"queue"}, nil)
+)
 
-// depthCollector reads the depths at a scrape, at most every depthCache.
-type depthCollector struct {
-	read func(context.Context) ([]QueueDepth, error)
+// cached holds what read returned at a scrape for some time. While it fails
+// there is nothing.
+type cached[T any] struct {
+	keep time.Duration
+	read func(context.Context) (T, error)
 
 	mu   sync.Mutex
 	at   time.Time
-	last []QueueDepth
+	last T
 	busy bool
 }
 
-// Describe implements prometheus.Collector.
-func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) { ch <- depthDesc }
-
-// Collect implements prometheus.Collector.
-func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, d := range c.depths() {
-		ch <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(d.N), d.Queue, d.State)
-	}
-}
-
-func (c *depthCollector) depths() []QueueDepth {
+func (c *cached[T]) get() T {
 	c.mu.Lock()
-	if c.busy || time.Since(c.at) < depthCache {
+	if c.busy || time.Since(c.at) < c.keep {
 		defer c.mu.Unlock()
 		return c.last
 	}
 	c.busy = true
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), depthTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
-	depths, err := c.read(ctx)
+	v, err := c.read(ctx)
 	if err != nil {
-		depths = nil
+		var none T
+		v = none
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last, c.at, c.busy = depths, time.Now(), false
-	return depths
+	c.last, c.at, c.busy = v, time.Now(), false
+	return v
+}
+
+// depthCollector reads the depths at a scrape, at most every depthCache.
+type depthCollector struct {
+	cached[[]QueueDepth]
+
+	mu   sync.Mutex
+	ages ages
+}
+
+// Describe implements prometheus.Collector.
+func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- depthDesc
+	ch <- ageDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
+	depths := c.get()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range depths {
+		ch <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(d.N), d.Queue, d.State)
+		if d.Tails != nil {
+			ch <- prometheus.MustNewConstMetric(ageDesc, prometheus.GaugeValue, c.ages.oldest(d.Queue, d.Tails, time.Now()).Seconds(), d.Queue)
+		}
+	}
+	if depths != nil {
+		c.ages.forget(depths)
+	}
 }

@@ -1,6 +1,7 @@
 package testkit_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,22 @@ func TestAMissingPythonNamesTheCure(t *testing.T) {
 		}
 	}()
 	testkit.Python(&fakeTB{}, "celery-1.0")
+}
+
+func TestPrometheusAnswers(t *testing.T) {
+	t.Parallel()
+	am := testkit.Alertmanager(t, "route: {receiver: none}\nreceivers: [{name: none}]\n")
+	prom := testkit.Prometheus(t, "global: {scrape_interval: 1s}\nscrape_configs: [{job_name: self, static_configs: [{targets: ["+strings.TrimPrefix(am.URL, "http://")+"]}]}]\n")
+	testkit.Eventually(t, time.Minute, func() error {
+		found, err := prom.Query("up == 1")
+		if err == nil && (len(found) != 1 || found[0]["job"] != "self") {
+			err = fmt.Errorf("found %v", found)
+		}
+		return err
+	})
+	if _, err := prom.Query("up =="); err == nil {
+		t.Error("a query that is none is no error")
+	}
 }
 
 func TestPromtoolRuns(t *testing.T) {

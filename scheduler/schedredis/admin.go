@@ -69,6 +69,7 @@ func decodeJob(job string, cmd *redis.MapStringStringCmd, generation string) (sc
 		Since: instant(h["since"]), Revision: h["rev"], Current: h["gen"] != "" && h["gen"] == generation,
 		Next: instant(h["next"]), At: instant(h["at"]), By: cmp.Or(h["name"], h["by"]),
 		Result: h["result"], TaskID: h["task"],
+		LastBegun: instant(h["begun"]), LastSuccess: instant(h["success"]),
 	}, nil
 }
 
@@ -180,6 +181,15 @@ func (s *State) AddHistory(ctx context.Context, job string, e scheduler.HistoryE
 		return fmt.Errorf("schedredis: history of job %q: %w", job, err)
 	}
 	return nil
+}
+
+// NoteRun implements [scheduler.Admin].
+func (s *State) NoteRun(ctx context.Context, job string, r scheduler.RunNote) (again bool, err error) {
+	n, err := s.runner.Run(ctx, s.ran, []string{s.jobKey(job)}, millis(r.Tick), flag(r.Succeeded), r.TaskID).Int()
+	if err != nil {
+		return false, fmt.Errorf("schedredis: runs of job %q: %w", job, err)
+	}
+	return n == 1, nil
 }
 
 // Replicas implements [scheduler.Admin].

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/solobeat/solobeat/internal/testkit"
@@ -55,6 +56,66 @@ func TestHistoryOfRuns(t *testing.T) {
 	}
 	rdb.Set(ctx, "p:solobeat:ns:sched:history:foreign", "x", 0)
 	if err := s.AddHistory(ctx, "foreign", entry); err == nil {
+		t.Error("a foreign key is no error")
+	}
+}
+
+// What is kept of a job's runs only grows, and is read with the job's state;
+// a success of a task that had succeeded before is told.
+func TestNotesOfRuns(t *testing.T) {
+	t.Parallel()
+	rdb, ctx := testkit.Redis(t).Client(t), t.Context()
+	embedded := testkit.RedisClient(t, miniredis.RunT(t).Addr(), 0) // the demo's
+	for i, plain := range []bool{true, false, true} {
+		client := rdb
+		if i == 2 {
+			client = embedded
+		}
+		s := schedredis.New(client, schedredis.Options{Namespace: fmt.Sprint(plain)})
+		if plain {
+			s.Plain()
+		}
+		state := func() scheduler.JobState {
+			t.Helper()
+			all, err := s.Load(ctx, []string{"j"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return all[0]
+		}
+		note := func(tick int64, succeeded bool, id string) bool {
+			t.Helper()
+			r := scheduler.RunNote{Succeeded: succeeded, TaskID: id}
+			if tick > 0 {
+				r.Tick = time.UnixMilli(tick)
+			}
+			again, err := s.NoteRun(ctx, "j", r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return again
+		}
+		if again := note(1700000000000, false, "a"); again || state().LastBegun.UnixMilli() != 1700000000000 || !state().LastSuccess.IsZero() || state().Known {
+			t.Errorf("plain %t, begun: %v %+v", plain, again, state())
+		}
+		if again := note(1600000000000, true, "b"); again || state().LastBegun.UnixMilli() != 1700000000000 {
+			t.Errorf("plain %t, an older tick: %v %+v", plain, again, state())
+		}
+		if age := time.Since(state().LastSuccess); age < -time.Minute || age > time.Minute {
+			t.Errorf("plain %t: succeeded %s ago", plain, age)
+		}
+		for i, c := range []struct {
+			succeeded, again bool
+			id               string
+		}{{false, false, "b"}, {true, true, "b"}, {true, false, "c"}, {true, false, "b"}} {
+			if again := note(0, c.succeeded, c.id); again != c.again {
+				t.Errorf("plain %t, note %d: %t", plain, i, again)
+			}
+		}
+	}
+	rdb.Set(ctx, "solobeat:true:sched:job:foreign", "x", 0)
+	s := schedredis.New(rdb, schedredis.Options{Namespace: "true"})
+	if _, err := s.NoteRun(ctx, "foreign", scheduler.RunNote{Succeeded: true}); err == nil {
 		t.Error("a foreign key is no error")
 	}
 }

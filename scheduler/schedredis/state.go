@@ -23,6 +23,9 @@ var claimSource string
 //go:embed registry.lua
 var registrySource string
 
+//go:embed ran.lua
+var ranSource string
+
 // batch is how many claims go into one pipeline: about 2 ms of script time
 // each, so that nobody else waits long for the server.
 const batch = 500
@@ -41,6 +44,7 @@ type State struct {
 	runner   *redisconn.Runner
 	claim    *redisconn.Script
 	registry *redisconn.Script
+	ran      *redisconn.Script
 	prefix   string
 	warm     atomic.Bool
 }
@@ -58,6 +62,7 @@ func New(client redis.UniversalClient, o Options) *State {
 	}
 	s := &State{
 		client: client, claim: redisconn.NewScript(claimSource), registry: redisconn.NewScript(registrySource),
+		ran:    redisconn.NewScript(ranSource, "allow-oom"),
 		prefix: o.KeyPrefix + "solobeat:" + ns + ":sched:",
 	}
 	s.runner = redisconn.NewRunner(client)

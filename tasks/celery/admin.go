@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
@@ -29,8 +30,10 @@ type AdminConfig struct {
 
 // Admin lists what is in the queues and who serves them. It changes nothing.
 type Admin struct {
-	cfg  AdminConfig
-	keys keys
+	cfg    AdminConfig
+	keys   keys
+	runner *redisconn.Runner
+	tails  *redisconn.Script
 }
 
 // NewAdmin returns an Admin. It does not connect.
@@ -41,7 +44,10 @@ func NewAdmin(cfg AdminConfig) *Admin {
 	if len(cfg.Queues) == 0 {
 		cfg.Queues = []string{DefaultQueue}
 	}
-	return &Admin{cfg: cfg, keys: keys{prefix: cfg.KeyPrefix, namespace: cfg.Namespace}}
+	return &Admin{
+		cfg: cfg, keys: keys{prefix: cfg.KeyPrefix, namespace: cfg.Namespace},
+		runner: redisconn.NewRunner(cfg.Broker), tails: redisconn.NewScript(tailsLua),
+	}
 }
 
 // QueueDepth is the number of messages of one queue.
@@ -100,6 +106,24 @@ func (a *Admin) Depths(ctx context.Context) (*Depths, error) {
 		d.DeadDropped += n
 	}
 	return d, nil
+}
+
+// Tails returns for each queue, in the order of [AdminConfig].Queues, a digest
+// of the message that each of its lists gives out next, "" for an empty one. A
+// message carries no time; whoever looks again can tell that it still waits.
+func (a *Admin) Tails(ctx context.Context) ([][]string, error) {
+	var keys []string
+	for _, q := range a.cfg.Queues {
+		keys = append(keys, QueueKeys(a.keys.prefix, q)...)
+	}
+	tails, err := a.runner.Run(ctx, a.tails, keys).StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("celery: tails: %w", err)
+	}
+	if len(tails) != len(keys) {
+		return nil, fmt.Errorf("celery: tails: %w: %d of %d", errReply, len(tails), len(keys))
+	}
+	return slices.Collect(slices.Chunk(tails, len(keys)/len(a.cfg.Queues))), nil
 }
 
 // DeadLetter is a message that could not be run, kept with its reason.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/internal/testkit"
@@ -486,5 +487,40 @@ func TestEmbeddedStore(t *testing.T) {
 	r.start(cfg, fast, run)
 	if res, ok, err := c.Wait(ctx, kill, 10*time.Second); err != nil || !ok || res.State != wire.StateSuccess {
 		t.Errorf("%+v %v %v", res, ok, err)
+	}
+}
+
+// A digest stands for the message that comes next, on each of a queue's lists;
+// on the demo's embedded store too.
+func TestTails(t *testing.T) {
+	t.Parallel()
+	t.Run("redis", func(t *testing.T) { digests(t, testkit.Redis(t).Client(t)) })
+	t.Run("embedded", func(t *testing.T) { digests(t, testkit.RedisClient(t, miniredis.RunT(t).Addr(), 0)) })
+}
+
+func digests(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	ctx := t.Context()
+	admin := NewAdmin(AdminConfig{Broker: rdb, Queues: []string{"celery", "slow"}})
+	tails := func() [][]string {
+		t.Helper()
+		got, err := admin.Tails(ctx)
+		if err != nil || len(got) != 2 || len(got[0]) != 4 || len(got[1]) != 4 {
+			t.Fatalf("%q, %v", got, err)
+		}
+		return got
+	}
+	if got := tails(); got[0][0] != "" || got[1][3] != "" {
+		t.Errorf("empty queues: %q", got)
+	}
+	rdb.LPush(ctx, "slow", "first", "second")
+	first := tails()[1][0]
+	rdb.LPush(ctx, "slow", "third")
+	if again := tails()[1][0]; first == "" || again != first {
+		t.Errorf("%q, then %q", first, again)
+	}
+	rdb.RPop(ctx, "slow")
+	if next := tails()[1][0]; next == first || next == "" {
+		t.Errorf("the next message has digest %q", next)
 	}
 }

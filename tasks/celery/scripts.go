@@ -40,6 +40,8 @@ var (
 	adoptLua string
 	//go:embed probe.lua
 	probeLua string
+	//go:embed tails.lua
+	tailsLua string
 )
 
 // scripts are the engine's Lua. All but probe and register may run on a full
