@@ -84,6 +84,8 @@ func (r *configReader) checkQueues() {
 		path := "worker.queues[" + strconv.Itoa(i) + "]"
 		if msg := queueProblem(q); msg != "" {
 			r.d.errorf(n, path, queueCure, "%s", msg)
+		} else if r.c.Worker.Has(EngineAsynq) && !asynqQueueRE.MatchString(q) {
+			r.d.errorf(n, path, asynqQueueCure, "the queue %s can be none of asynq's", shown(q))
 		} else if seen[q] {
 			r.d.errorf(n, path, "remove one", "the queue %s is listed twice", shown(q))
 		}
@@ -138,6 +140,17 @@ func Together(c *Config, jobs []*scheduler.Job) error {
 	var ps Problems
 	var file *yaml.Node // parsed once there is something to point at
 	for _, j := range jobs {
+		if q := c.Worker.Queues[0]; j.Engine == EngineAsynq && j.Queue == "" && !asynqQueueRE.MatchString(q) {
+			if file == nil {
+				file = readTree(c.Schedule.File)
+			}
+			p := Problem{
+				File: c.Schedule.File, Path: "jobs." + j.Name + ".queue", Cure: "name a queue here; " + asynqQueueCure,
+				Message: "the first of worker.queues, " + shown(q) + ", can be none of asynq's",
+			}
+			p.Line, p.Col = jobPlace(file, j.Name)
+			ps = append(ps, p)
+		}
 		if j.Lock == nil {
 			continue
 		}
@@ -183,6 +196,17 @@ func readTree(path string) *yaml.Node {
 		return none
 	}
 	return root
+}
+
+// jobPlace is where a job's engine stands: in the job, or in defaults:.
+func jobPlace(root *yaml.Node, job string) (line, col int) {
+	entry := valueOf(valueOf(root, "jobs"), job)
+	for _, n := range []*yaml.Node{valueOf(entry, "engine"), valueOf(valueOf(root, "defaults"), "engine"), entry} {
+		if n != nil {
+			return n.Line, n.Column
+		}
+	}
+	return 0, 0
 }
 
 // lockPlace is where a job's lock key stands: in the job, or in defaults:.
