@@ -19,6 +19,7 @@ import (
 	"github.com/solobeat/solobeat/lockguard/lockredis"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/scheduler/schedredis"
+	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
 )
 
@@ -63,7 +64,11 @@ func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, err
 
 // poolSize leaves room for one blocking wait per list beside the runs.
 func poolSize(cfg *config.Config) int {
-	return 4*len(cfg.Worker.Queues) + min(cfg.Worker.Concurrency, 64) + 16
+	n := 4*len(cfg.Worker.Queues) + min(cfg.Worker.Concurrency, 64) + 16
+	if cfg.Worker.Has(config.EngineAsynq) {
+		n += min(cfg.Worker.Concurrency, 64) + 10*cfg.Asynq.Servers
+	}
+	return n
 }
 
 func newInstance() string {
@@ -168,6 +173,12 @@ func (s *stores) client() *celery.Client {
 	return celery.NewClient(celery.ClientConfig{
 		Broker: s.broker, Results: s.results, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix,
 		Queue: s.cfg.Worker.Queues[0],
+	})
+}
+
+func (s *stores) asynqClient() *asynqengine.Client {
+	return asynqengine.NewClient(asynqengine.ClientConfig{
+		Client: s.broker, Results: s.results, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix, Queue: s.cfg.Worker.Queues[0],
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
@@ -27,13 +28,14 @@ func (c *program) enqueueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enqueue TASK",
 		Short: "Send a task",
-		Long: `Send a task, as a Celery client would. The id is printed on stdout; with --wait
+		Long: `Send a task, as a Celery client would, or to an asynq queue. The id is printed on stdout; with --wait
 the result is, and the id goes to stderr.
 
 Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 		Example: `  solobeat enqueue reports.hourly --kwargs '{"hour": "2026-11-29T17"}'
   solobeat enqueue tasks.add --args '[2, 3]' --wait
-  solobeat enqueue payments.charge --args '["pay-42", 1000, "EUR"]' --queue payments --eta 2026-12-01T03:00:00Z`,
+  solobeat enqueue payments.charge --args '["pay-42", 1000, "EUR"]' --queue payments --eta 2026-12-01T03:00:00Z
+  solobeat enqueue images.resize --kwargs '{"id": 7}' --engine asynq`,
 		Args: args(1, 1, "one task name"),
 		RunE: func(cmd *cobra.Command, names []string) error { return c.enqueue(cmd.Context(), names[0], o) },
 	}
@@ -41,7 +43,7 @@ Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 	f.StringVar(&o.args, "args", "", "positional arguments, a JSON list")
 	f.StringVar(&o.kwargs, "kwargs", "", "named arguments, a JSON object")
 	f.StringVar(&o.queue, "queue", "", "queue (default: the first of worker.queues)")
-	f.StringVar(&o.engine, "engine", celery.EngineName, "celery")
+	f.StringVar(&o.engine, "engine", celery.EngineName, "celery or asynq")
 	f.StringVar(&o.eta, "eta", "", "not before this instant, RFC 3339 with an offset")
 	f.DurationVar(&o.countdown, "countdown", 0, "not before now + this")
 	f.DurationVar(&o.expires, "expires", 0, "revoke it if it has not begun by now + this")
@@ -53,8 +55,13 @@ Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 }
 
 func (o *enqueueOptions) options() ([]tasks.Option, error) {
-	if o.engine != celery.EngineName {
-		return nil, usagef("--engine %s: celery is known", o.engine)
+	switch {
+	case o.engine != celery.EngineName && o.engine != asynqengine.EngineName:
+		return nil, usagef("--engine %s: celery and asynq are known", o.engine)
+	case o.engine == asynqengine.EngineName && o.priority != 0:
+		return nil, usagef("--priority: asynq has none; use a queue of its own")
+	case o.engine == asynqengine.EngineName && o.queue != "" && !asynqengine.ValidQueue(o.queue):
+		return nil, usagef("--queue %q: %s", o.queue, asynqengine.QueueRule)
 	}
 	opts := []tasks.Option{tasks.WithPriority(o.priority)}
 	if o.args != "" {
@@ -129,7 +136,11 @@ func (c *program) enqueue(ctx context.Context, name string, o enqueueOptions) er
 	}
 	defer s.close()
 	client := s.client()
-	id, err := client.Enqueue(ctx, name, opts...)
+	var to tasks.Enqueuer = client
+	if o.engine == asynqengine.EngineName {
+		to = s.asynqClient()
+	}
+	id, err := to.Enqueue(ctx, name, opts...)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ type families struct {
 	concurrency                          lazyGauge
 	takenOver, buried, lateCommits       lazyCounter
 	suspects, reconnects                 lazyCounter
-	brokerUp                             *prometheus.GaugeVec
+	brokerUp, orphans                    *prometheus.GaugeVec
 }
 
 func newFamilies(reg prometheus.Registerer) families {
@@ -103,6 +103,7 @@ func newFamilies(reg prometheus.Registerer) families {
 		lateCommits:  f.counter("solobeat_late_commits_total", "Results dropped since their message had been taken over."),
 		suspects:     f.counter("solobeat_suspects_total", "Runs of messages under which two replicas had died."),
 		reconnects:   f.counter("solobeat_broker_reconnects_total", "Times the broker answered again after it had not."),
+		orphans:      f.gauges("solobeat_asynq_orphans", "Tasks that stand as active in asynq and that its recoverer cannot see.", "queue"),
 		brokerUp:     f.gauges("solobeat_broker_up", "1 if the store of the role answered its last probe.", "role"),
 	}
 }

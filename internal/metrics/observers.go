@@ -11,6 +11,7 @@ import (
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
 	"github.com/solobeat/solobeat/tasks/worker"
 )
@@ -173,14 +174,7 @@ func (m *Metrics) WorkerObserver() worker.Observer {
 func (m *Metrics) EngineObserver() celery.Observer {
 	return celery.Observer{
 		Finished: func(f celery.Finished) {
-			outcome := f.Outcome.String()
-			if f.Outcome == tasks.Succeeded && f.Reason == "skipped" {
-				outcome = "skipped"
-			}
-			m.processed.WithLabelValues(m.task(f.Task), m.queue(f.Queue), celery.EngineName, outcome).Inc()
-			if f.Outcome == tasks.Failed && !f.Ran {
-				m.failures.WithLabelValues(m.task(f.Task), f.Reason).Inc()
-			}
+			m.finished(celery.EngineName, f.Task, f.Queue, f.Outcome, f.Reason, f.Ran)
 		},
 		DeadLettered: func(queue, _ string) { m.deadLettered.WithLabelValues(m.queue(queue)).Inc() },
 		TakenOver:    func(n int) { m.takenOver.Add(float64(n)) },
@@ -190,6 +184,35 @@ func (m *Metrics) EngineObserver() celery.Observer {
 		Suspect:      func(string) { m.suspects.Add(1) },
 		BrokerUp:     func(up bool) { m.Up("broker", up) },
 		Reconnect:    func() { m.reconnects.Add(1) },
+	}
+}
+
+// AsynqObserver counts what the asynq engine reports.
+func (m *Metrics) AsynqObserver() asynqengine.Observer {
+	return asynqengine.Observer{
+		Finished: func(f asynqengine.Finished) {
+			m.finished(asynqengine.EngineName, f.Task, f.Queue, f.Outcome, f.Reason, f.Ran)
+		},
+		DeadLettered: func(queue, _ string) { m.deadLettered.WithLabelValues(m.queue(queue)).Inc() },
+		LateCommit:   func(_, _ string) { m.lateCommits.Add(1) },
+		Parked:       func(queue, reason string) { m.parked.WithLabelValues(m.queue(queue), reason).Inc() },
+		Suspect:      func(string) { m.suspects.Add(1) },
+		Orphans:      func(queue string, n int) { m.orphans.WithLabelValues(m.queue(queue)).Set(float64(n)) },
+		BrokerUp:     func(up bool) { m.Up("broker", up) },
+		Reconnect:    func() { m.reconnects.Add(1) },
+	}
+}
+
+// finished counts a message that was dealt with; the chain counts the failures
+// of what it has seen.
+func (m *Metrics) finished(engine, task, queue string, kind tasks.Kind, reason string, ran bool) {
+	outcome := kind.String()
+	if kind == tasks.Succeeded && reason == "skipped" {
+		outcome = reason
+	}
+	m.processed.WithLabelValues(m.task(task), m.queue(queue), engine, outcome).Inc()
+	if kind == tasks.Failed && !ran {
+		m.failures.WithLabelValues(m.task(task), reason).Inc()
 	}
 }
 
