@@ -148,10 +148,23 @@ func TestALineIsNoHerd(t *testing.T) {
 	}
 }
 
-// The oldest of a line is deleted by hand: the others do not wait for their
-// timers of a day.
+// The oldest of a line is deleted or archived by hand: the others do not wait
+// for their timers of a day.
 func TestALineOutlivesItsOldest(t *testing.T) {
 	t.Parallel()
+	for name, end := range map[string]func(*asynq.Inspector, string) error{
+		"deleted":  func(i *asynq.Inspector, id string) error { return i.DeleteTask(DefaultQueue, id) },
+		"archived": func(i *asynq.Inspector, id string) error { return i.ArchiveTask(DefaultQueue, id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			aLineOutlivesItsOldest(t, end)
+		})
+	}
+}
+
+func aLineOutlivesItsOldest(t *testing.T, end func(*asynq.Inspector, string) error) {
+	t.Helper()
 	r := newRig(t)
 	r.handle("x", func(context.Context, *tasks.Task) (any, error) { return nil, nil })
 	h := r.hold("k", "somebody")
@@ -160,7 +173,7 @@ func TestALineOutlivesItsOldest(t *testing.T) {
 	r.becomes(first, "retry")
 	second := r.send("x", lockOf("k", tasks.OnBusyRetry))
 	r.becomes(second, "retry")
-	testkit.Eventually(t, 10*time.Second, func() error { return r.inspect.DeleteTask(DefaultQueue, first) })
+	testkit.Eventually(t, 10*time.Second, func() error { return end(r.inspect, first) })
 	if _, err := h.Release(t.Context()); err != nil { // another program's, which wakes nobody
 		t.Fatal(err)
 	}

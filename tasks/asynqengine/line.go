@@ -237,6 +237,18 @@ func (e *Engine) sweepLines(ctx context.Context) error {
 	return nil
 }
 
+// comesSoon reports whether a task runs, or will before long, without help.
+func comesSoon(info *asynq.TaskInfo) bool {
+	switch info.State {
+	case asynq.TaskStateActive, asynq.TaskStatePending:
+		return true
+	case asynq.TaskStateRetry, asynq.TaskStateScheduled:
+		return time.Until(info.NextProcessAt) < 2*parkMost
+	default: // ended by hand
+		return false
+	}
+}
+
 func (e *Engine) sweepLine(ctx context.Context, key string) error {
 	who, err := e.cfg.Client.ZRange(ctx, e.lineKey(key), 0, 0).Result()
 	if err != nil {
@@ -245,8 +257,7 @@ func (e *Engine) sweepLine(ctx context.Context, key string) error {
 	if len(who) == 1 {
 		queue, id, _ := strings.Cut(who[0], " ")
 		info, err := e.inspector.GetTaskInfo(queue, id)
-		timed := err == nil && (info.State == asynq.TaskStateActive || time.Until(info.NextProcessAt) < 2*parkMost)
-		if timed {
+		if err == nil && comesSoon(info) {
 			return nil
 		}
 	}
