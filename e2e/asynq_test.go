@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -88,6 +89,48 @@ tasks:
 	w.Signal(syscall.SIGTERM)
 	if code := w.Wait(40 * time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// A scheduler is killed between sending a tick's task and claiming the tick:
+// the other one finds the task, and each tick runs once, none is left out.
+func TestASchedulerDiesBetweenSendAndClaim(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	schedule := s.file("schedule.yaml", `version: 1
+jobs:
+  report:
+    task: tests.tick
+    engine: asynq
+    every: 2s
+    kwargs: {tick: "{{ .Tick.UTC | unix }}"}
+`)
+	env := []string{"SOLOBEAT_SCHEDULE_FILE=" + schedule, "SOLOBEAT_WORKER_ENGINES=asynq"}
+	s.worker("w", env)
+	dying := testkit.Start(t, "dying", s.env(append(env, "SOLOBEAT_FAILPOINTS=after-send=kill")...), s.bin, "scheduler")
+	if code := dying.Wait(patience); code != -1 {
+		t.Fatalf("exit %d, want a kill", code)
+	}
+	sent := len(s.broker.Keys(s.t.Context(), "asynq:{celery}:t:*").Val())
+	claimed := s.broker.HGet(t.Context(), "solobeat:default:sched:job:report", "last").Val()
+	if sent != 1 || claimed != "" {
+		t.Errorf("%d tasks are sent, %q is claimed: the kill came elsewhere", sent, claimed)
+	}
+	testkit.Start(t, "other", s.env(env...), s.bin, "scheduler")
+	testkit.Poll(t, patience, 50*time.Millisecond, func() bool { return len(s.list("reports")) >= 5 }, "five reports")
+	var ticks []int64
+	for _, line := range s.list("reports") {
+		var tick int64
+		if _, err := fmt.Sscan(line, &tick); err != nil {
+			t.Fatal(err)
+		}
+		ticks = append(ticks, tick)
+	}
+	slices.Sort(ticks)
+	for i := 1; i < len(ticks); i++ {
+		if ticks[i]-ticks[i-1] != 2 {
+			t.Errorf("ticks %v: one runs twice, or not at all", ticks)
+		}
 	}
 }
 
