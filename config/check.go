@@ -87,6 +87,8 @@ func (r *configReader) checkQueues() {
 		path := "worker.queues[" + strconv.Itoa(i) + "]"
 		if msg := queueProblem(q); msg != "" {
 			r.d.errorf(n, path, queueCure, "%s", msg)
+		} else if r.c.Worker.Has(EngineAsynq) && !asynqQueueRE.MatchString(q) {
+			r.d.errorf(n, path, asynqQueueCure, "the queue %s can be none of asynq's", shown(q))
 		} else if seen[q] {
 			r.d.errorf(n, path, "remove one", "the queue %s is listed twice", shown(q))
 		}
@@ -151,6 +153,12 @@ func Together(c *Config, jobs []*scheduler.Job) (Problems, error) {
 		ps = append(ps, p.masked())
 	}
 	for _, j := range jobs {
+		if q := c.Worker.Queues[0]; j.Engine == EngineAsynq && j.Queue == "" && !asynqQueueRE.MatchString(q) {
+			add(j, Problem{
+				Message: "the first of worker.queues, " + shown(q) + ", which the job goes to, can be none of asynq's",
+				Cure:    "name a queue of its own by queue:; " + asynqQueueCure,
+			}, "engine")
+		}
 		if j.Lock != nil {
 			if msg := keyProblem(j.Lock.Key, queues, c.Redis.GlobalKeyPrefix); msg != "" {
 				add(j, Problem{Message: msg, Cure: otherKey}, "lock", "key")

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ type Config struct {
 	Namespace string
 	Redis     Redis
 	Worker    Worker
+	Asynq     Asynq
 	Schedule  Schedule
 	Results   Results
 	Metrics   Metrics
@@ -57,8 +59,17 @@ type Redis struct {
 	ResultsKeyPrefix string
 }
 
+// The engines that a worker may take from.
+const (
+	EngineCelery = "celery"
+	EngineAsynq  = "asynq"
+)
+
 // Worker is the worker: block.
 type Worker struct {
+	// Engines are those whose queues are taken from, at least one; both engines
+	// have the same queue names, and slots of their own.
+	Engines []string
 	// Queues are the lists to take from, at least one; the first is also where
 	// jobs without a queue of their own go.
 	Queues []string
@@ -70,6 +81,16 @@ type Worker struct {
 	PoisonAfter int
 	// Name is the Celery node name; "" means solobeat@<host>.
 	Name string
+}
+
+// Has tells whether the worker takes from an engine.
+func (w *Worker) Has(engine string) bool { return slices.Contains(w.Engines, engine) }
+
+// Asynq is the asynq: block.
+type Asynq struct {
+	// Servers is how many asynq servers one worker runs, 1 to 100: each takes
+	// one task a round trip to Redis.
+	Servers int
 }
 
 // Schedule is the schedule: block.
@@ -187,11 +208,13 @@ func (r *configReader) allLeaves() map[string]leaf {
 		"redis.locks_url":         str(&c.Redis.LocksURL),
 		"redis.global_keyprefix":  {d.text(&c.Redis.GlobalKeyPrefix), "!!str"},
 		"redis.results_keyprefix": {d.text(&c.Redis.ResultsKeyPrefix), "!!str"},
+		"worker.engines":          {r.engines, "!!seq"},
 		"worker.queues":           {r.queues, "!!seq"},
 		"worker.concurrency":      {d.integer(&c.Worker.Concurrency, 1, 10_000), "!!int"},
 		"worker.grace":            {d.duration(&c.Worker.Grace, time.Millisecond), "!!str"},
 		"worker.poison_after":     {d.integer(&c.Worker.PoisonAfter, 3, 1000), "!!int"},
 		"worker.name":             str(&c.Worker.Name),
+		"asynq.servers":           {d.integer(&c.Asynq.Servers, 1, 100), "!!int"},
 		"schedule.file":           str(&c.Schedule.File),
 		"results.expires":         {d.duration(&c.Results.Expires, time.Second), "!!str"},
 		"metrics.listen":          {d.scalar(&c.Metrics.Listen, "write host:port, such as 0.0.0.0:9464, or off"), "!!str"},
@@ -213,6 +236,29 @@ func (r *configReader) queues(k, v *yaml.Node, path string) {
 	r.d.texts(&r.c.Worker.Queues)(k, v, path)
 	if v.Kind == yaml.SequenceNode && len(v.Content) == 0 {
 		r.d.errorf(v, path, "name a queue, or remove the key for "+DefaultQueue, "the list is empty")
+	}
+}
+
+// engines reads the list of engines, which replaces what was read before.
+func (r *configReader) engines(k, v *yaml.Node, path string) {
+	const cure = "write " + EngineCelery + ", " + EngineAsynq + ", or a list of both"
+	r.c.Worker.Engines = nil
+	r.d.texts(&r.c.Worker.Engines)(k, v, path)
+	if v.Kind == yaml.SequenceNode && len(v.Content) == 0 {
+		r.d.errorf(v, path, cure, "the list is empty")
+	}
+	for i, e := range r.c.Worker.Engines {
+		n := v
+		if i < len(v.Content) {
+			n = v.Content[i]
+		}
+		switch {
+		case r.d.bad[n]:
+		case e != EngineCelery && e != EngineAsynq:
+			r.d.errorf(n, path, cure, "%s is no engine", shown(e))
+		case slices.Contains(r.c.Worker.Engines[:i], e):
+			r.d.errorf(n, path, "remove one", "the engine %s is listed twice", e)
+		}
 	}
 }
 
@@ -291,12 +337,16 @@ func (c *Config) defaults() {
 	setDefault(&c.Worker.Grace, DefaultGrace)
 	setDefault(&c.Worker.PoisonAfter, DefaultPoisonAfter)
 	setDefault(&c.Worker.Concurrency, max(4, runtime.GOMAXPROCS(0)))
+	setDefault(&c.Asynq.Servers, 1)
 	setDefault(&c.Results.Expires, DefaultResultExpires)
 	setDefault(&c.Log.Level, DefaultLogLevel)
 	c.Metrics.Explicit = c.Metrics.Listen != ""
 	setDefault(&c.Metrics.Listen, DefaultMetricsListen)
 	if len(c.Worker.Queues) == 0 {
 		c.Worker.Queues = []string{DefaultQueue}
+	}
+	if len(c.Worker.Engines) == 0 {
+		c.Worker.Engines = []string{EngineCelery}
 	}
 	if c.Schedule.File != "" {
 		c.Schedule.File = c.path(c.Schedule.File)

@@ -50,7 +50,8 @@ func TestDefaultsWithoutFile(t *testing.T) {
 	want := &Config{
 		Namespace: "default", Dir: ".",
 		Redis:   Redis{URL: "redis://localhost:6379/0", ResultsURL: "redis://localhost:6379/0", LocksURL: "redis://localhost:6379/0"},
-		Worker:  Worker{Queues: []string{"celery"}, Concurrency: c.Worker.Concurrency, Grace: 20 * time.Second, PoisonAfter: 3},
+		Worker:  Worker{Engines: []string{"celery"}, Queues: []string{"celery"}, Concurrency: c.Worker.Concurrency, Grace: 20 * time.Second, PoisonAfter: 3},
+		Asynq:   Asynq{Servers: 1},
 		Results: Results{Expires: 24 * time.Hour}, Metrics: Metrics{Listen: "127.0.0.1:9464"}, Log: Log{Level: "info"},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
@@ -76,7 +77,8 @@ func TestEveryKeyIsRead(t *testing.T) {
 			URL: "redis://:secret@redis.internal:6379/0", ResultsURL: "redis://:secret@redis.internal:6379/1", LocksURL: "rediss://locks.internal:6380",
 			GlobalKeyPrefix: "shop:", ResultsKeyPrefix: "shop_",
 		},
-		Worker:   Worker{Queues: []string{"celery", "reports"}, Concurrency: 8, Grace: 25 * time.Second, PoisonAfter: 5, Name: "worker1@host"},
+		Worker:   Worker{Engines: []string{"celery", "asynq"}, Queues: []string{"celery", "reports"}, Concurrency: 8, Grace: 25 * time.Second, PoisonAfter: 5, Name: "worker1@host"},
+		Asynq:    Asynq{Servers: 4},
 		Schedule: Schedule{File: filepath.Join(dir, "schedule.yaml")}, Results: Results{Expires: 36 * time.Hour},
 		Metrics: Metrics{Listen: "0.0.0.0:9464", Explicit: true}, Log: Log{Level: "debug", Format: "json"},
 		Tasks: []Task{
@@ -132,7 +134,7 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 	values := map[string]string{
 		"namespace": "n", "redis.url": "redis://localhost/1", "redis.results_url": "redis://localhost/2", "redis.locks_url": "redis://localhost/3",
 		"redis.url_file": secret, "redis.results_url_file": secret, "redis.locks_url_file": secret,
-		"redis.global_keyprefix": "p", "redis.results_keyprefix": "q", "worker.queues": "a,b", "worker.concurrency": "9", "worker.grace": "5s",
+		"redis.global_keyprefix": "p", "redis.results_keyprefix": "q", "worker.queues": "a,b", "worker.engines": "celery,asynq", "asynq.servers": "3", "worker.concurrency": "9", "worker.grace": "5s",
 		"worker.poison_after": "4", "worker.name": "w@h", "schedule.file": jobs, "results.expires": "2d", "metrics.listen": "off",
 		"log.level": "warn", "log.format": "text",
 	}

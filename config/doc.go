@@ -29,11 +29,13 @@
 //	redis.locks_url_file     -                         a file that holds redis.locks_url
 //	redis.global_keyprefix   -                         stands before kombu's keys and channels, and ours
 //	redis.results_keyprefix  -                         stands before results and their channels
+//	worker.engines           celery                    celery, asynq, or both as a list
 //	worker.queues            celery                    the queues to take from; jobs without a queue go to the first
-//	worker.concurrency       CPUs, at least 4          runs at once, 1 to 10,000
+//	worker.concurrency       CPUs, at least 4          runs at once of each engine, 1 to 10,000
 //	worker.grace             20s                       how long runs may go on after a stop signal
 //	worker.poison_after      3                         deaths under a message, or losses of its lock, that make it fail; 3 to 1,000
 //	worker.name              solobeat@<host>           Celery node name, name@host
+//	asynq.servers            1                         asynq servers in one worker, 1 to 100; each takes one task a round trip
 //	schedule.file            -                         schedule.yaml; relative to this file
 //	results.expires          24h                       how long a result is kept
 //	metrics.listen           127.0.0.1:9464            host:port of /metrics, /healthz and /readyz, or off
@@ -100,7 +102,7 @@
 //	dst                      auto                      auto, or a block of the two below
 //	dst.gap                  by the spec               run_after or skip
 //	dst.fold                 by the spec               first, last or both
-//	engine                   celery                    celery
+//	engine                   celery                    celery or asynq, where the task queues
 //	queue                    the first of worker.queues  where the task goes
 //	enabled                  true                      false keeps the state and has no ticks
 //	jitter                   0s                        spreads jobs: a fixed part of it, by the job's name

@@ -87,7 +87,7 @@ func accepted(t *testing.T) map[string][]string {
 		}
 		rest(path, names)
 	}
-	_, _, _ = parseConfig(d, []byte("redis: {}\nworker: {}\nschedule: {}\nresults: {}\nmetrics: {}\nlog: {}\ntasks: {t: "+
+	_, _, _ = parseConfig(d, []byte("redis: {}\nworker: {}\nasynq: {}\nschedule: {}\nresults: {}\nmetrics: {}\nlog: {}\ntasks: {t: "+
 		"{lock: {}, idempotency: {}, retries: {}}}\n"), nil)
 	for h, list := range keys {
 		slices.Sort(list)
@@ -102,7 +102,7 @@ func TestDocumentedKeys(t *testing.T) {
 	tables, keys := documented(t), accepted(t)
 	// The blocks of solobeat.yaml have no line of their own.
 	keys["solobeat.yaml"] = slices.DeleteFunc(keys["solobeat.yaml"], func(k string) bool {
-		return slices.Contains([]string{"redis", "worker", "schedule", "results", "metrics", "log"}, k)
+		return slices.Contains([]string{"redis", "worker", "asynq", "schedule", "results", "metrics", "log"}, k)
 	})
 	for _, heading := range []string{"solobeat.yaml", "tasks", "schedule.yaml", "jobs"} {
 		var rows []string

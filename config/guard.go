@@ -1,6 +1,7 @@
 package config
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,6 +110,8 @@ func keyProblem(whole string, queues map[string]bool, prefix string) string {
 	case slices.Contains([]string{"unacked", "unacked_index", "unacked_mutex"}, key),
 		strings.HasPrefix(key, "_kombu.binding."), strings.HasPrefix(key, "celery-task-meta-"):
 		return shown(key) + " is a key of Celery's own"
+	case strings.HasPrefix(whole, "asynq:"): // asynq knows no prefix
+		return shown(whole) + " is a key of asynq's own"
 	case strings.HasPrefix(key, "solobeat:") && !strings.Contains(key, ":lock:"):
 		return shown(key) + " is a key of Solobeat's own"
 	}
@@ -116,6 +119,12 @@ func keyProblem(whole string, queues map[string]bool, prefix string) string {
 }
 
 const otherKey = "choose another key, for example report:lock"
+
+// asynqQueueRE is what asynq queues may be named: a brace would end the cluster
+// hash tag of its keys.
+var asynqQueueRE = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+
+const asynqQueueCure = "use letters, digits and _.:- only, at most 100"
 
 // queueProblem says why a text cannot be a queue's name; "" means that it can.
 func queueProblem(q string) string {

@@ -37,7 +37,7 @@ func (j *jobReader) later(check func()) {
 func (j *jobReader) fields() map[string]field {
 	job, d := j.job, j.d
 	fs := map[string]field{
-		"engine":      oneOf(d, new(string), "celery"),
+		"engine":      j.engine,
 		"queue":       d.queue(&job.Queue),
 		"timezone":    j.timezone,
 		"days":        d.word(&job.Spec.Days),
@@ -69,6 +69,29 @@ func (j *jobReader) fields() map[string]field {
 		job.Disabled = !enabled
 	}
 	return fs
+}
+
+// engine reads the job's engine; that of Celery is the scheduler's own "".
+func (j *jobReader) engine(k, v *yaml.Node, path string) {
+	name := ""
+	oneOf(j.d, &name, EngineCelery, EngineAsynq)(k, v, path)
+	if name == EngineCelery {
+		name = ""
+	}
+	j.job.Engine = name
+}
+
+// checkEngine finds what asynq has not got.
+func (j *jobReader) checkEngine() {
+	if j.job.Engine != EngineAsynq {
+		return
+	}
+	if j.job.Priority != 0 {
+		j.errorf([]string{"priority", "engine"}, "remove it, and give the job a queue of its own", "asynq has no priorities")
+	}
+	if q := j.job.Queue; q != "" && !asynqQueueRE.MatchString(q) {
+		j.errorf([]string{"queue", "engine"}, asynqQueueCure, "the queue %s can be none of asynq's", shown(q))
+	}
 }
 
 func (j *jobReader) timezone(_, v *yaml.Node, path string) {
@@ -283,6 +306,7 @@ func (j *jobReader) checkDefaults(specs *scheduler.SpecParser) {
 // finish checks what depends on several keys.
 func (j *jobReader) finish(specs *scheduler.SpecParser) {
 	j.checkTask()
+	j.checkEngine()
 	j.spec(specs)
 	if l := j.job.Lock; l != nil {
 		checkLock(&j.places, lockKeysOf(l), j.job.Timeout)

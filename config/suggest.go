@@ -109,7 +109,7 @@ func keysOf(block string) []string {
 			"lock", "idempotency", "misfire", "dst", "owner", "runbook", "labels",
 		}
 	case "worker":
-		return []string{"queues", "concurrency", "grace", "poison_after"}
+		return []string{"engines", "queues", "concurrency", "grace", "poison_after"}
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/solobeat/solobeat/internal/testkit"
@@ -311,6 +312,7 @@ func TestDemo(t *testing.T) {
 	parts := []subtest{
 		{"embedded store", demoEmbedded},
 		{"real server", demoOnARealServer},
+		{"asynq on a real server", demoOnAsynq},
 		{"unsafe", demoUnsafeFails},
 		{"folder used again", demoUsesAFolderAgain},
 	}
@@ -390,6 +392,33 @@ func demoOnARealServer(t *testing.T) {
 	want := []string{"duplicates", "lost", "outlived", "published", "renewals", "reports", "runs", "stood_aside", "takeovers", "ticks", "timeline", "unguarded_reports"}
 	if !slices.Equal(names, want) {
 		t.Errorf("keys of summary.json: %v", names)
+	}
+}
+
+// The same figures with the other engine, whose lease decides when the killed
+// replica's task comes back; no key of the demo is left on a server that has
+// other queues.
+func demoOnAsynq(t *testing.T) {
+	srv := testkit.Redis(t)
+	rdb := srv.Client(t)
+	if _, err := asynq.NewClientFromRedisClient(rdb).EnqueueContext(t.Context(), asynq.NewTask("app", nil), asynq.TaskID("t"), asynq.Queue("app")); err != nil {
+		t.Fatal(err)
+	}
+	before := slices.Sorted(slices.Values(rdb.Keys(t.Context(), "*").Val()))
+	began := time.Now()
+	d := startDemo(t, "--once", "--ticks", "6", "--engine", "asynq", "--redis", srv.URL(0))
+	w := d.witness()
+	if code := d.Wait(5 * time.Minute); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	took := time.Since(began)
+	t.Logf("took %s", took.Round(100*time.Millisecond))
+	if took > 240*time.Second {
+		t.Errorf("took %s", took)
+	}
+	w.check(6)
+	if after := slices.Sorted(slices.Values(rdb.Keys(t.Context(), "*").Val())); !slices.Equal(before, after) {
+		t.Errorf("keys after the demo: %q, before %q", after, before)
 	}
 }
 

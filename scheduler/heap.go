@@ -19,6 +19,7 @@ type entry struct {
 
 	turn   time.Time  // of its late tick, by the local clock; zero: none was given
 	unsure Occurrence // tick whose claim may have been done: its reply was lost
+	sent   time.Time  // tick whose message this replica itself has sent
 
 	failed      time.Time // due time of the tick whose failure was counted
 	failures    int       // in a row

@@ -42,6 +42,9 @@ type Job struct {
 	Schedule Schedule
 	// Disabled jobs keep their state and have no ticks.
 	Disabled bool
+	// Engine names the engine that the task queues in; "" is the one whose
+	// messages the claim itself publishes.
+	Engine string
 	// Queue is the queue to publish to; "" is the publisher's default.
 	Queue string
 	// Priority is 0 (taken first, the default) to 9.

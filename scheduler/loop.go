@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/solobeat/solobeat/internal/failpoint"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 const (
@@ -102,6 +103,9 @@ type asked struct {
 	entry *entry
 	plan  plan
 	claim Claim
+	// sender publishes the request, nil where the claim does.
+	sender  Sender
+	request *tasks.Request
 }
 
 // claimDue claims what is due, up to one batch; the next turn follows at once.
@@ -117,27 +121,35 @@ func (s *Scheduler) claimDue(ctx context.Context) {
 	if len(batch) == 0 {
 		return
 	}
+	results := s.ask(ctx, batch)
+	s.send(ctx, batch, results)
+	for i, a := range batch {
+		s.settle(ctx, a, results[i])
+	}
+}
+
+// ask claims a batch; the results are as many.
+func (s *Scheduler) ask(ctx context.Context, batch []asked) []ClaimResult {
 	claims := make([]Claim, len(batch))
 	for i := range batch {
 		claims[i] = batch[i].claim
 	}
 	// Also while shutting down: what was asked for shall be counted.
 	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
 	sent := s.local()
 	results := s.cfg.State.Claim(callCtx, s.self(), claims)
 	received := s.local()
-	cancel()
-	for i, a := range batch {
-		r := ClaimResult{Err: errors.New("scheduler: the store gave no answer")}
-		if i < len(results) {
-			r = results[i]
+	for i := range batch {
+		if i >= len(results) {
+			results = append(results, ClaimResult{Err: errors.New("scheduler: the store gave no answer")})
 		}
-		if r.Err == nil {
+		if results[i].Err == nil {
 			s.storeWorks()
-			s.clock.check(sent, received, r.Now)
+			s.clock.check(sent, received, results[i].Now)
 		}
-		s.settle(ctx, a, r)
 	}
+	return results
 }
 
 // prepare plans one job and makes its claim. Where nothing is to be claimed it
@@ -187,7 +199,7 @@ func (s *Scheduler) prepare(e *entry, now time.Time) (a asked, ok bool) {
 		s.failedTick(e)
 		s.quarantine(e, err)
 		s.log.Error("tick cannot be rendered and is recorded as missed", "schedule", e.job.Name, "tick", p.tick.Label, "error", err)
-		a.claim.List, a.claim.Message = "", nil
+		a.claim.Step, a.claim.List, a.claim.Message, a.sender = Whole, "", nil, nil
 	}
 	return a, true
 }
@@ -199,6 +211,10 @@ func (s *Scheduler) publishable(a *asked) error {
 		return err
 	}
 	a.claim.TaskID = req.ID
+	if sender := s.cfg.Senders[a.entry.job.Engine]; sender != nil {
+		a.sender, a.request, a.claim.Step = sender, req, Look
+		return sender.Prepare(req)
+	}
 	a.claim.List, a.claim.Message, err = s.cfg.Publisher.Prepare(req)
 	if err == nil && a.claim.List == "" {
 		err = errors.New("scheduler: publisher named no list")
@@ -221,9 +237,13 @@ func (s *Scheduler) settle(ctx context.Context, a asked, r ClaimResult) {
 	switch r.Outcome {
 	case Fired:
 		failpoint.Hit(failpoint.AfterClaim, name, "")
+		e.mark = tick.At
+		if r.Aside {
+			s.asideOf(name)
+			break
+		}
 		s.fired(a)
 		obs.lag(name, r.Now.Sub(tick.At))
-		e.mark = tick.At
 	case Missed:
 		s.missed(a)
 		e.mark = tick.At
@@ -294,9 +314,14 @@ func (s *Scheduler) duplicate(a asked, r ClaimResult) {
 			s.fired(a)
 		}
 	case !r.Last.Before(tick):
-		s.cfg.Observer.tick(a.entry.job.Name, TickDuplicate, 1)
-		s.cfg.Observer.standAside(a.entry.job.Name)
+		s.asideOf(a.entry.job.Name)
 	}
+}
+
+// asideOf reports a tick that another replica has published.
+func (s *Scheduler) asideOf(name string) {
+	s.cfg.Observer.tick(name, TickDuplicate, 1)
+	s.cfg.Observer.standAside(name)
 }
 
 // claimFailed keeps the tick: it is asked for again until the store itself

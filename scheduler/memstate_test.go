@@ -279,7 +279,7 @@ func (m *memState) claim(r Replica, c Claim) ClaimResult {
 		return res
 	}
 	res.Mark, res.Last, res.By, res.LastMissed = j.Mark(), j.Last, j.by, j.missed
-	missed := now.After(c.MissAfter) || c.List == ""
+	missed := c.Step != Sent && (now.After(c.MissAfter) || c.Step == Whole && c.List == "")
 	switch {
 	case !c.Tick.After(res.Mark):
 		res.Outcome = Duplicate
@@ -295,6 +295,10 @@ func (m *memState) claim(r Replica, c Claim) ClaimResult {
 		res.Outcome = Gap
 		return res
 	}
+	if c.Step == Look && !missed {
+		res.Outcome = Fired
+		return res
+	}
 	j.Last, j.Label, j.civil, j.lastRev, j.by = c.Tick, c.Label, c.Civil, c.Revision, r.ID
 	j.missed = missed
 	j.Missed += int64(c.Jumped)
@@ -304,7 +308,9 @@ func (m *memState) claim(r Replica, c Claim) ClaimResult {
 		return res
 	}
 	j.Seq++
-	m.published = append(m.published, memMessage{job: c.Job, tick: c.Tick, at: now, id: c.TaskID, by: r.ID})
+	if c.Step == Whole {
+		m.published = append(m.published, memMessage{job: c.Job, tick: c.Tick, at: now, id: c.TaskID, by: r.ID})
+	}
 	res.Outcome = Fired
 	return res
 }

@@ -31,6 +31,8 @@ type Config struct {
 	// State and Publisher are the store and the engine's client.
 	State     State
 	Publisher Publisher
+	// Senders publish for jobs that name another engine, by its name.
+	Senders map[string]Sender
 	// ID is the instance id, random per process.
 	ID string
 	// Name is shown to people beside what this replica decides, and is asked
@@ -150,6 +152,10 @@ func New(cfg Config) (*Scheduler, error) {
 			continue
 		}
 		s.revisions[j.Name] = j.Revision()
+		if j.Engine != "" && cfg.Senders[j.Engine] == nil {
+			errs = append(errs, &JobError{Job: j.Name, Field: "engine", Msg: fmt.Sprintf("%q is not served here", j.Engine), Cure: "name another engine"})
+			continue
+		}
 		tmpl, err := j.check()
 		if err != nil {
 			errs = append(errs, err)

@@ -17,6 +17,33 @@ type Publisher interface {
 	Prepare(req *tasks.Request) (listKey string, message []byte, err error)
 }
 
+// Sender publishes for an engine whose messages the claim script cannot put
+// down. Such a tick takes three steps: the store says that it is to be fired,
+// the message is sent under the tick's own task id, and the tick is claimed. A
+// crash between them leaves the tick to another replica, whose Send finds the
+// id.
+type Sender interface {
+	// Prepare fills in what the request leaves open, and refuses what Send
+	// would refuse. It does no I/O.
+	Prepare(req *tasks.Request) error
+	// Send sends the message. False says that its id is there already: another
+	// replica has published the tick.
+	Send(ctx context.Context, req *tasks.Request) (sent bool, err error)
+}
+
+// Step says how much of a tick one claim does.
+type Step int
+
+// The steps of a claim.
+const (
+	// Whole claims the tick and publishes its message at once.
+	Whole Step = iota
+	// Look changes nothing where the answer is Fired: the tick is to be sent.
+	Look
+	// Sent claims a tick whose message has been sent, however late it is.
+	Sent
+)
+
 // ErrUnsafePolicy is returned by a [State] whose store may evict schedule
 // state when memory runs out.
 var ErrUnsafePolicy = errors.New("scheduler: the store may evict schedule state")
@@ -93,8 +120,11 @@ type Claim struct {
 	Jumped int
 	// Next is the tick after, zero if there is none; kept for people.
 	Next time.Time
-	// List and Message are what to publish, TaskID the message's id. Without a
-	// list the tick is settled as missed: it cannot be rendered, or is too late.
+	// Step is Whole for what the claim itself publishes, or does not.
+	Step Step
+	// List and Message are what to publish, TaskID the message's id. A Whole
+	// claim without a list settles the tick as missed: it cannot be rendered, or
+	// is too late.
 	List    string
 	Message []byte
 	TaskID  string
@@ -155,6 +185,9 @@ type ClaimResult struct {
 	Now time.Time
 	// Mark is the newest settled instant: the last tick or the activation.
 	Mark time.Time
+	// Aside tells, for Fired, that this replica claimed the tick but another
+	// had published it.
+	Aside bool
 	// By and Last tell who settled the last tick, for Duplicate; LastMissed,
 	// that it was settled without a message.
 	By         string

@@ -223,6 +223,12 @@ func queueAlerts() []Alert {
 			Summary:     "A handler goes on though its context has ended.",
 			Description: `{{ $value | printf "%.0f" }} handler(s) of queue {{ $labels.queue }} go on, over 10 seconds after a time limit, a lost lock or max_hold ended their context. Each keeps a slot of its worker. Find the call that does not listen to its context.`,
 		},
+		{
+			Name: "AsynqOrphans", Severity: Warning,
+			Query: `max by (queue) (solobeat_asynq_orphans)`, Op: Above,
+			Summary:     "Tasks of asynq never come back by themselves.",
+			Description: `{{ $value | printf "%.0f" }} task(s) of asynq queue {{ $labels.queue }} stand as active without a lease or a message, and asynq's recoverer does not see them. The workers' log has their ids; send them again, and look what evicts or deletes keys.`,
+		},
 	}
 }
 

@@ -104,7 +104,7 @@ func overview() Section {
 
 func queues() Section {
 	return Section{"Queues and tasks", []Panel{
-		series("Messages by state", count, "All replicas read the same numbers. What is unacked or parked is told for all queues together.",
+		series("Messages by state", count, "All replicas read the same numbers. What is unacked or parked is told for all Celery queues together.",
 			q(`max by (queue, state) (solobeat_queue_depth)`, "{{queue}} {{state}}")),
 		series("Age of the next message", seconds, "For how long the message that comes next was seen to wait: a lower bound.",
 			q(`max by (queue) (solobeat_queue_oldest_age_seconds)`, "{{queue}}")),
@@ -125,6 +125,8 @@ func queues() Section {
 		series("Runs and slots by replica", count, "",
 			q(`sum by (instance) (solobeat_tasks_in_progress)`, "{{instance}} runs"),
 			q(`sum by (instance) (solobeat_worker_concurrency)`, "{{instance}} slots")),
+		series("asynq's orphans", count, "Tasks that stand as active in asynq and never come back by themselves. All replicas read the same numbers.",
+			q(`max by (queue) (solobeat_asynq_orphans)`, "{{queue}}")),
 	}}
 }
 

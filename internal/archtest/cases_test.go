@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	caseID  = regexp.MustCompile(`^(?:Test)?([WRSDLIMFPX]\d\d)(?:\W|_|$)`)
-	caseRow = regexp.MustCompile(`^\| *([WRSDLIMFPX]\d\d) *\|(?:.*\|)? *([^|]*?) *\|$`)
+	caseID  = regexp.MustCompile(`^(?:Test)?([WRSDLIMFPXA]\d\d)(?:\W|_|$)`)
+	caseRow = regexp.MustCompile(`^\| *([WRSDLIMFPXA]\d\d) *\|(?:.*\|)? *([^|]*?) *\|$`)
 	quoted  = regexp.MustCompile("`([^`]+)`")
 )
 

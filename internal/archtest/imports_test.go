@@ -36,6 +36,8 @@ var rules = []rule{
 	{"tasks/celery/wire/...", []string{"tasks", "tasks/celery/wire/..."}},
 	{"lockguard", slices.Concat(leaves, []string{"tasks"})},
 	{"lockguard/...", slices.Concat(leaves, []string{"tasks", "lockguard"})},
+	// The guards for plain asynq programs: both roots, and no engine of ours.
+	{"lockguard/asynqguard", slices.Concat(leaves, roots)},
 	{"idempotency", slices.Concat(leaves, []string{"tasks"})},
 	{"idempotency/...", slices.Concat(leaves, []string{"tasks", "idempotency"})},
 	{"scheduler", slices.Concat(leaves, roots)},
@@ -162,6 +164,8 @@ func TestImportRulesFindOffences(t *testing.T) {
 	for from, imports := range map[string][]string{
 		"tasks":                {module + "/lockguard", "github.com/redis/go-redis/v9"},
 		"lockguard":            {module + "/idempotency", module + "/lockguard/lockredis", module + "/config"},
+		"lockguard/asynqguard": {module + "/tasks/asynqengine", module + "/lockguard/lockredis", module + "/config"},
+		"tasks/asynqengine":    {module + "/config", module + "/scheduler", module + "/lockguard/lockredis"},
 		"lockguard/lockredis":  {module + "/lockguard/locktest", module + "/idempotency", module + "/internal/metrics"},
 		"idempotency":          {module + "/lockguard"},
 		"scheduler":            {module + "/scheduler/schedredis", module + "/tasks/celery", module + "/config"},
@@ -215,7 +219,7 @@ func TestLibrariesLinkNothingHeavy(t *testing.T) {
 		{"lockguard", "lockguard/lockredis"},
 		{"idempotency", "idempotency/idemredis"},
 		{"tasks"},
-		{"tasks/celery", "tasks/celery/wire"},
+		{"tasks/celery", "tasks/celery/wire", "tasks/celery/resultstore"},
 		{"scheduler", "scheduler/schedredis"},
 	} {
 		for _, dep := range linked(t, program...) {

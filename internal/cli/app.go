@@ -20,6 +20,7 @@ import (
 	"github.com/solobeat/solobeat/lockguard/lockredis"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/scheduler/schedredis"
+	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
 )
 
@@ -71,7 +72,11 @@ func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, err
 
 // poolSize leaves room for one blocking wait per list beside the runs.
 func poolSize(cfg *config.Config) int {
-	return 4*len(cfg.Worker.Queues) + min(cfg.Worker.Concurrency, 64) + 16
+	n := 4*len(cfg.Worker.Queues) + min(cfg.Worker.Concurrency, 64) + 16
+	if cfg.Worker.Has(config.EngineAsynq) {
+		n += min(cfg.Worker.Concurrency, 64) + 10*cfg.Asynq.Servers
+	}
+	return n
 }
 
 func newInstance() string {
@@ -232,6 +237,12 @@ func (s *stores) wake(ctx context.Context, lock string) {
 	if err := s.sender.Wake(ctx, lock); err != nil {
 		s.log.Debug("what is parked for the lock waits for its timer", "lock", lock, "error", err)
 	}
+}
+
+func (s *stores) asynqClient() *asynqengine.Client {
+	return asynqengine.NewClient(asynqengine.ClientConfig{
+		Client: s.broker, Results: s.results, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix, Queue: s.cfg.Worker.Queues[0],
+	})
 }
 
 // schedule reads the schedule file of the configuration.

@@ -26,12 +26,14 @@ which begin with solobeat-demo-. Once no demo runs on that Redis, remove them by
   redis-cli --scan --pattern 'solobeat-demo-*' | xargs -r redis-cli unlink`,
 		Example: `  solobeat demo
   solobeat demo --once --ticks 6 --dir out
-  solobeat demo --redis redis://localhost:6379/0`,
+  solobeat demo --redis redis://localhost:6379/0
+  solobeat demo --engine asynq --once`,
 		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.demo(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.RedisURL, "redis", "", "a Redis to use instead of the embedded one; the demo's keys are removed at the end")
+	f.StringVar(&o.Engine, "engine", "celery", "celery or asynq, where a killed replica's task takes 1 to 2 minutes to come back")
 	f.IntVar(&o.Replicas, "replicas", 4, "number of processes")
 	f.DurationVar(&o.Tick, "tick", 5*time.Second, "the length of an hour")
 	f.IntVar(&o.Ticks, "ticks", 6, "number of guarded hours")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
@@ -29,13 +30,14 @@ func (c *program) enqueueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enqueue TASK",
 		Short: "Send a task",
-		Long: `Send a task, as a Celery client would. The id is printed on stdout; with --wait
+		Long: `Send a task, as a Celery client would, or to an asynq queue. The id is printed on stdout; with --wait
 the result is, and the id goes to stderr.
 
 Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 		Example: `  solobeat enqueue reports.hourly --kwargs '{"hour": "2026-11-29T17"}'
   solobeat enqueue tasks.add --args '[2, 3]' --wait
-  solobeat enqueue payments.charge --args '["pay-42", 1000, "EUR"]' --queue payments --eta 2026-12-01T03:00:00Z`,
+  solobeat enqueue payments.charge --args '["pay-42", 1000, "EUR"]' --queue payments --eta 2026-12-01T03:00:00Z
+  solobeat enqueue images.resize --kwargs '{"id": 7}' --engine asynq`,
 		Args: args(1, 1, "one task name"),
 		RunE: func(cmd *cobra.Command, names []string) error { return c.enqueue(cmd.Context(), names[0], o) },
 	}
@@ -43,7 +45,7 @@ Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 	f.StringVar(&o.args, "args", "", "positional arguments, a JSON list")
 	f.StringVar(&o.kwargs, "kwargs", "", "named arguments, a JSON object")
 	f.StringVar(&o.queue, "queue", "", "queue (default: the first of worker.queues)")
-	f.StringVar(&o.engine, "engine", celery.EngineName, "celery")
+	f.StringVar(&o.engine, "engine", celery.EngineName, "celery or asynq")
 	f.StringVar(&o.eta, "eta", "", "not before this instant, RFC 3339 with an offset")
 	f.DurationVar(&o.countdown, "countdown", 0, "not before now + this")
 	f.DurationVar(&o.expires, "expires", 0, "revoke it if it has not begun by now + this")
@@ -55,8 +57,13 @@ Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 }
 
 func (o *enqueueOptions) options() ([]tasks.Option, error) {
-	if o.engine != celery.EngineName {
-		return nil, usagef("--engine %s: celery is known", o.engine)
+	switch {
+	case o.engine != celery.EngineName && o.engine != asynqengine.EngineName:
+		return nil, usagef("--engine %s: celery and asynq are known", o.engine)
+	case o.engine == asynqengine.EngineName && o.priority != 0:
+		return nil, usagef("--priority: asynq has none; use a queue of its own")
+	case o.engine == asynqengine.EngineName && o.queue != "" && !asynqengine.ValidQueue(o.queue):
+		return nil, usagef("--queue %q: %s", o.queue, asynqengine.QueueRule)
 	}
 	opts := []tasks.Option{tasks.WithPriority(o.priority)}
 	if o.args != "" {
@@ -130,8 +137,11 @@ func (c *program) enqueue(ctx context.Context, name string, o enqueueOptions) er
 		return err
 	}
 	defer s.close()
-	client := s.sender
-	id, err := client.Enqueue(ctx, name, opts...)
+	var to tasks.Enqueuer = s.sender
+	if o.engine == asynqengine.EngineName {
+		to = s.asynqClient()
+	}
+	id, err := to.Enqueue(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
@@ -143,15 +153,19 @@ func (c *program) enqueue(ctx context.Context, name string, o enqueueOptions) er
 		return err
 	}
 	_, _ = fmt.Fprintf(c.Err, "sent %s, waiting up to %s for its result\n", id, o.timeout)
-	if queue := cmp.Or(o.queue, s.cfg.Worker.Queues[0]); !s.served(ctx, queue) {
+	if queue := cmp.Or(o.queue, s.cfg.Worker.Queues[0]); !s.served(ctx, o.engine, queue) {
 		_, _ = fmt.Fprintf(c.Err, "no Solobeat worker serves the queue %q now; `solobeat queues` shows which do\n", queue)
 	}
-	return c.showResult(ctx, client, id, o.timeout)
+	return c.showResult(ctx, s.sender, id, o.timeout)
 }
 
-// served tells whether a live worker takes from a queue; where that can't be
-// known, it is taken for granted.
-func (s *stores) served(ctx context.Context, queue string) bool {
+// served tells whether a live worker takes from a queue of an engine; where
+// that can't be known, it is taken for granted.
+func (s *stores) served(ctx context.Context, engine, queue string) bool {
+	if engine == asynqengine.EngineName {
+		workers, err := s.asynqAdmin(nil).Workers()
+		return err != nil || slices.ContainsFunc(workers, func(w asynqengine.Worker) bool { return slices.Contains(w.Queues, queue) })
+	}
 	replicas, err := s.admin(nil).Replicas(ctx)
 	return err != nil || slices.ContainsFunc(replicas, func(r celery.Replica) bool { return r.Live && slices.Contains(r.Queues, queue) })
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/solobeat/solobeat/internal/metrics"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
 	"github.com/solobeat/solobeat/tasks/worker"
 )
@@ -39,8 +40,8 @@ func (p *pulse) lastReached() time.Time { return time.Unix(0, p.reached.Load()) 
 // broker outage or a long job is no reason to restart.
 func (r *replica) health() map[string]check {
 	checks := map[string]check{}
-	if r.engine != nil {
-		checks["worker"] = since(r.pulse.lastTry, wedgedAfter, "the worker's heartbeat")
+	for engine, p := range r.pulses {
+		checks[pulseName(engine)] = since(p.lastTry, wedgedAfter, "the worker's heartbeat")
 	}
 	if r.sched != nil && r.o.gate == nil {
 		checks["scheduler"] = since(r.lastLoop, wedgedAfter, "the scheduler's loop")
@@ -60,8 +61,8 @@ func (r *replica) lastLoop() time.Time {
 // readiness answers whether the process does its work now.
 func (r *replica) readiness() map[string]check {
 	checks := map[string]check{}
-	if r.engine != nil {
-		checks["worker"] = since(r.pulse.lastReached, staleAfter, "the worker's heartbeat to Redis")
+	for engine, p := range r.pulses {
+		checks[pulseName(engine)] = since(p.lastReached, staleAfter, "the worker's heartbeat to Redis")
 	}
 	if r.sched != nil {
 		checks["scheduler"] = r.sched.Ready
@@ -69,23 +70,55 @@ func (r *replica) readiness() map[string]check {
 	return checks
 }
 
-// engineObserver counts what the engine does and feels its pulse. What
-// fails without a run goes into the history here.
-func (r *replica) engineObserver() celery.Observer {
+// pulseName is the name of an engine's check.
+func pulseName(engine string) string {
+	if engine == celery.EngineName {
+		return "worker"
+	}
+	return "worker_" + engine
+}
+
+// felt adds an engine's pulse to what counts whether Redis answers.
+func (r *replica) felt(engine string, count func(bool)) func(bool) {
+	p := &pulse{}
+	r.pulses[engine] = p
+	return func(up bool) {
+		p.beat(up)
+		count(up)
+	}
+}
+
+// celeryObserver counts what the engine does and feels its pulse. What fails
+// without a run goes into the history here.
+func (r *replica) celeryObserver() celery.Observer {
 	obs := r.metrics.EngineObserver()
 	finished := obs.Finished
 	obs.Finished = func(f celery.Finished) {
 		finished(f)
-		if !f.Ran && f.Outcome == tasks.Failed && f.Message != nil {
-			r.history.note(worker.Run{Task: f.Message}, tasks.Outcome{Kind: f.Outcome, Reason: f.Reason})
-		}
+		r.failedUnrun(f.Message, f.Outcome, f.Reason, f.Ran)
 	}
-	count := obs.BrokerUp
-	obs.BrokerUp = func(up bool) {
-		r.pulse.beat(up)
-		count(up)
-	}
+	obs.BrokerUp = r.felt(celery.EngineName, obs.BrokerUp)
 	return obs
+}
+
+// asynqObserver is celeryObserver for the other engine.
+func (r *replica) asynqObserver() asynqengine.Observer {
+	obs := r.metrics.AsynqObserver()
+	finished := obs.Finished
+	obs.Finished = func(f asynqengine.Finished) {
+		finished(f)
+		r.failedUnrun(f.Message, f.Outcome, f.Reason, f.Ran)
+	}
+	obs.BrokerUp = r.felt(asynqengine.EngineName, obs.BrokerUp)
+	return obs
+}
+
+// failedUnrun writes a failure into the history of which the chain, that tells
+// of all other ends, has not heard.
+func (r *replica) failedUnrun(message *tasks.Task, kind tasks.Kind, reason tasks.Reason, ran bool) {
+	if !ran && kind == tasks.Failed && message != nil {
+		r.history.note(worker.Run{Task: message}, tasks.Outcome{Kind: kind, Reason: reason})
+	}
 }
 
 // allQueues labels what kombu keeps in one place for all queues.
@@ -93,6 +126,45 @@ const allQueues = "_all"
 
 // depths reads the queue depths for metrics.
 func (r *replica) depths(ctx context.Context) ([]metrics.QueueDepth, error) {
+	var out []metrics.QueueDepth
+	if r.celery != nil {
+		var err error
+		if out, err = r.celeryDepths(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if r.asynq == nil {
+		return out, nil
+	}
+	more, err := r.stores.asynqAdmin(r.cfg.Worker.Queues).Depths(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range more {
+		for state, n := range map[string]int64{"pending": d.Waiting, "unacked": d.Active, "parked": d.Scheduled, "dead": d.Archived} {
+			depth := metrics.QueueDepth{Queue: d.Queue, State: state, N: n}
+			if state == "pending" {
+				depth.Tails = []string{d.Next}
+			}
+			out = addDepth(out, depth)
+		}
+	}
+	return out, nil
+}
+
+// addDepth adds to a queue's number: both engines may have a queue of one name.
+func addDepth(all []metrics.QueueDepth, d metrics.QueueDepth) []metrics.QueueDepth {
+	for i := range all {
+		if all[i].Queue == d.Queue && all[i].State == d.State {
+			all[i].N += d.N
+			all[i].Tails = append(all[i].Tails, d.Tails...)
+			return all
+		}
+	}
+	return append(all, d)
+}
+
+func (r *replica) celeryDepths(ctx context.Context) ([]metrics.QueueDepth, error) {
 	admin := r.stores.admin(r.cfg.Worker.Queues)
 	all, err := admin.Depths(ctx)
 	if err != nil {
@@ -113,6 +185,10 @@ func (r *replica) depths(ctx context.Context) ([]metrics.QueueDepth, error) {
 
 func (s *stores) admin(queues []string) *celery.Admin {
 	return celery.NewAdmin(celery.AdminConfig{Broker: s.broker, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, Queues: queues})
+}
+
+func (s *stores) asynqAdmin(queues []string) *asynqengine.Admin {
+	return asynqengine.NewAdmin(asynqengine.AdminConfig{Client: s.broker, Queues: queues})
 }
 
 // workerObserver counts runs and writes those of jobs into the history.

@@ -1,19 +1,21 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
 )
 
 func (c *program) queuesCommand() *cobra.Command {
 	return c.withOutput(&cobra.Command{
 		Use: "queues", Short: "Depths of the queues, and the workers that serve them", Args: args(0, 0, ""),
-		Long:    "The queues are those of worker.queues, and those that a live worker serves. Unacked and parked messages are kept by Celery in one place for all queues.",
+		Long:    "The queues are those of worker.queues, in the engines of worker.engines, and those that a live worker serves. Unacked and parked messages are kept by Celery in one place for all queues.",
 		Example: "  solobeat queues\n  solobeat queues -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := c.open(cmd.Context(), "queues")
@@ -21,48 +23,135 @@ func (c *program) queuesCommand() *cobra.Command {
 				return err
 			}
 			defer s.close()
-			replicas, err := s.admin(nil).Replicas(cmd.Context())
-			if err != nil {
-				return err
-			}
-			replicas = slices.DeleteFunc(replicas, func(r celery.Replica) bool { return !r.Live })
-			d, err := s.admin(allServed(s.cfg.Worker.Queues, replicas)).Depths(cmd.Context())
-			if err != nil {
-				return err
-			}
-			t := &table{header: []string{"QUEUE", "WAITING", "DEAD", "WORKERS"}}
-			type view struct {
-				Queue   string   `json:"queue"`
-				Waiting int64    `json:"waiting"`
-				Dead    int64    `json:"dead"`
-				Workers []string `json:"workers"`
-			}
-			views := []view{}
-			for _, q := range d.Queues {
-				v := view{Queue: q.Queue, Waiting: q.Waiting, Dead: q.Dead, Workers: []string{}}
-				for _, r := range replicas {
-					for _, served := range r.Queues {
-						if served == q.Queue {
-							v.Workers = append(v.Workers, r.Node)
-						}
-					}
-				}
-				views = append(views, v)
-				t.add(v.Queue, fmt.Sprint(v.Waiting), fmt.Sprint(v.Dead), strings.Join(v.Workers, " "))
-			}
-			if c.output == "table" {
-				_, _ = fmt.Fprintf(c.Err, "%d unacked, %d parked, over all queues\n", d.Unacked, d.Parked)
-			}
-			return c.print(map[string]any{"queues": views, "unacked": d.Unacked, "parked": d.Parked, "dead_dropped": d.DeadDropped}, t, "no queues")
+			return c.queues(cmd.Context(), s)
 		},
 	})
 }
 
-// allServed are the configured queues, then what live workers serve besides.
-func allServed(configured []string, replicas []celery.Replica) []string {
+// queueView is one queue of one engine, as `queues` prints it.
+type queueView struct {
+	Engine  string `json:"engine"`
+	Queue   string `json:"queue"`
+	Waiting int64  `json:"waiting"`
+	Dead    int64  `json:"dead"`
+	// Active and Scheduled are asynq's only; Celery keeps those numbers for all
+	// queues together.
+	Active    *int64   `json:"active,omitempty"`
+	Scheduled *int64   `json:"scheduled,omitempty"`
+	Workers   []string `json:"workers"`
+}
+
+// queuesView is what `queues -o json` prints.
+type queuesView struct {
+	Queues      []queueView `json:"queues"`
+	Unacked     int64       `json:"unacked"`
+	Parked      int64       `json:"parked"`
+	DeadDropped int64       `json:"dead_dropped"`
+}
+
+func (c *program) queues(ctx context.Context, s *stores) error {
+	all := queuesView{Queues: []queueView{}}
+	if s.cfg.Worker.Has(celery.EngineName) {
+		if err := all.addCelery(ctx, s); err != nil {
+			return err
+		}
+		if c.output == "table" {
+			_, _ = fmt.Fprintf(c.Err, "%d unacked, %d parked, over all Celery queues\n", all.Unacked, all.Parked)
+		}
+	}
+	if s.cfg.Worker.Has(asynqengine.EngineName) {
+		if err := all.addAsynq(ctx, s); err != nil {
+			return err
+		}
+	}
+	return c.print(all, all.table(s.cfg.Worker.Has(asynqengine.EngineName)), "no queues")
+}
+
+// table shows the columns that both engines need only where both may be.
+func (v *queuesView) table(asynq bool) *table {
+	t := &table{header: []string{"QUEUE", "WAITING", "DEAD", "WORKERS"}}
+	if asynq {
+		t.header = []string{"ENGINE", "QUEUE", "WAITING", "ACTIVE", "SCHEDULED", "DEAD", "WORKERS"}
+	}
+	number := func(n *int64) string {
+		if n == nil {
+			return "-"
+		}
+		return fmt.Sprint(*n)
+	}
+	for _, q := range v.Queues {
+		waiting, dead, workers := fmt.Sprint(q.Waiting), fmt.Sprint(q.Dead), strings.Join(q.Workers, " ")
+		if asynq {
+			t.add(q.Engine, q.Queue, waiting, number(q.Active), number(q.Scheduled), dead, workers)
+		} else {
+			t.add(q.Queue, waiting, dead, workers)
+		}
+	}
+	return t
+}
+
+func (v *queuesView) addCelery(ctx context.Context, s *stores) error {
+	replicas, err := s.admin(nil).Replicas(ctx)
+	if err != nil {
+		return err
+	}
+	replicas = slices.DeleteFunc(replicas, func(r celery.Replica) bool { return !r.Live })
+	served := make([][]string, len(replicas))
+	for i, r := range replicas {
+		served[i] = r.Queues
+	}
+	d, err := s.admin(allServed(s.cfg.Worker.Queues, served...)).Depths(ctx)
+	if err != nil {
+		return err
+	}
+	v.Unacked, v.Parked, v.DeadDropped = d.Unacked, d.Parked, d.DeadDropped
+	for _, q := range d.Queues {
+		row := queueView{Engine: celery.EngineName, Queue: q.Queue, Waiting: q.Waiting, Dead: q.Dead, Workers: []string{}}
+		for _, r := range replicas {
+			if slices.Contains(r.Queues, q.Queue) {
+				row.Workers = append(row.Workers, r.Node)
+			}
+		}
+		v.Queues = append(v.Queues, row)
+	}
+	return nil
+}
+
+func (v *queuesView) addAsynq(ctx context.Context, s *stores) error {
+	workers, err := s.asynqAdmin(nil).Workers()
+	if err != nil {
+		return err
+	}
+	served := make([][]string, len(workers))
+	for i, w := range workers {
+		served[i] = w.Queues
+	}
+	depths, err := s.asynqAdmin(allServed(s.cfg.Worker.Queues, served...)).Depths(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range depths {
+		row := queueView{
+			Engine: asynqengine.EngineName, Queue: d.Queue, Waiting: d.Waiting, Dead: d.Archived,
+			Active: &d.Active, Scheduled: &d.Scheduled, Workers: []string{},
+		}
+		for _, w := range workers {
+			name := fmt.Sprintf("%s:%d", w.Host, w.PID)
+			if slices.Contains(w.Queues, d.Queue) && !slices.Contains(row.Workers, name) {
+				row.Workers = append(row.Workers, name)
+			}
+		}
+		v.Queues = append(v.Queues, row)
+	}
+	return nil
+}
+
+// allServed are the configured queues, then those that live workers serve
+// besides, of which each has a list.
+func allServed(configured []string, served ...[]string) []string {
 	all := slices.Clone(configured)
-	for _, r := range replicas {
-		for _, q := range r.Queues {
+	for _, queues := range served {
+		for _, q := range queues {
 			if !slices.Contains(all, q) {
 				all = append(all, q)
 			}

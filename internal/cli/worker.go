@@ -16,6 +16,7 @@ import (
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
 	"github.com/solobeat/solobeat/tasks/command"
 	"github.com/solobeat/solobeat/tasks/worker"
@@ -94,7 +95,7 @@ func (c *program) process(ctx context.Context, o processOptions) error {
 			return err
 		}
 	}
-	r := &replica{cfg: cfg, log: log, jobs: jobs, o: o, registry: o.registry, began: time.Now()}
+	r := &replica{cfg: cfg, log: log, jobs: jobs, o: o, registry: o.registry, began: time.Now(), pulses: map[string]*pulse{}}
 	return r.run(ctx)
 }
 
@@ -110,11 +111,12 @@ type replica struct {
 	metrics *metrics.Metrics
 	locks   *lockguard.Guard
 	records *idempotency.Guard
-	engine  *celery.Engine
+	celery  *celery.Engine
+	asynq   *asynqengine.Engine
 	chain   *worker.Worker
 	sched   *scheduler.Scheduler
 	history *historian
-	pulse   pulse
+	pulses  map[string]*pulse // by engine
 	began   time.Time
 }
 
@@ -196,7 +198,7 @@ func (r *replica) handlers() error {
 func (r *replica) metricsConfig() metrics.Config {
 	mc := metrics.Config{
 		Version: Version(), Jobs: r.jobs, Namespace: r.cfg.Namespace, KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, Tasks: r.registry.Names(), Queues: r.cfg.Worker.Queues,
-		Worker: r.o.worker, Scheduler: r.o.scheduler,
+		Worker: r.o.worker, Scheduler: r.o.scheduler, Engines: r.cfg.Worker.Engines,
 	}
 	if r.o.worker {
 		mc.Concurrency = r.cfg.Worker.Concurrency
@@ -237,16 +239,41 @@ func (r *replica) buildWorker(ctx context.Context) error {
 	for _, t := range r.cfg.Tasks {
 		entries[t.Name] = t.Config
 	}
+	if r.cfg.Worker.Has(asynqengine.EngineName) {
+		if err := r.buildAsynq(); err != nil {
+			return err
+		}
+	}
+	var wrap []tasks.Middleware
+	if r.asynq != nil {
+		wrap = append(wrap, r.asynq.Middleware())
+	}
 	r.chain, err = worker.New(worker.Config{
 		Registry: r.registry, Tasks: entries, PoisonAfter: r.cfg.Worker.PoisonAfter,
-		Locks:   map[string]*lockguard.Guard{worker.DefaultBackend: r.locks},
-		Records: map[string]*idempotency.Guard{worker.DefaultBackend: r.records},
-		Logger:  r.log, Observer: r.workerObserver(),
+		Locks:       map[string]*lockguard.Guard{worker.DefaultBackend: r.locks},
+		Records:     map[string]*idempotency.Guard{worker.DefaultBackend: r.records},
+		Middlewares: wrap, Logger: r.log, Observer: r.workerObserver(),
 	})
 	if err != nil {
 		return exit(exitConfig, err)
 	}
-	r.engine, err = celery.New(celery.Config{
+	if r.cfg.Worker.Has(celery.EngineName) {
+		if err := r.buildCelery(ctx, entries); err != nil {
+			return err
+		}
+	}
+	r.chain.SetWaker(r.wakers())
+	for _, p := range r.pulses {
+		p.beat(true) // Redis has just been reached
+	}
+	r.metrics.CollectDepths(r.depths)
+	return nil
+}
+
+// buildCelery makes the engine of Celery queues and tries what it needs.
+func (r *replica) buildCelery(ctx context.Context, entries map[string]worker.TaskConfig) error {
+	var err error
+	r.celery, err = celery.New(celery.Config{
 		Broker: r.stores.broker, Results: r.stores.results, Namespace: r.cfg.Namespace,
 		KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: r.cfg.Redis.ResultsKeyPrefix,
 		Queues: r.cfg.Worker.Queues, Concurrency: r.cfg.Worker.Concurrency, NodeName: r.nodeName(), Instance: r.stores.instance,
@@ -254,20 +281,60 @@ func (r *replica) buildWorker(ctx context.Context) error {
 		AckEarly:   func(task string) bool { return entries[task].AckEarly },
 		Registered: func(task string) bool { _, ok := r.registry.Lookup(task); return ok },
 		AfterPark:  r.chain.Free,
-		Logger:     r.log, Observer: r.engineObserver(), Version: Version(),
+		Logger:     r.log, Observer: r.celeryObserver(), Version: Version(),
 	})
 	if err != nil {
 		return exit(exitConfig, err)
 	}
-	if err := r.engine.Probe(ctx); errors.Is(err, celery.ErrProbe) {
+	if err := r.celery.Probe(ctx); errors.Is(err, celery.ErrProbe) {
 		return exit(exitConfig, err)
 	} else if err != nil { // a state of the server, which a later start may find gone
 		return err
 	}
-	r.chain.SetWaker(r.engine)
-	r.pulse.beat(true) // the probe has just reached it
-	r.metrics.CollectDepths(r.depths)
 	return nil
+}
+
+// buildAsynq makes the engine of asynq queues.
+func (r *replica) buildAsynq() error {
+	for _, t := range r.cfg.Tasks {
+		if t.Config.AckEarly {
+			r.log.Warn("ack: early counts for Celery only; asynq acknowledges after the run", "task", t.Name)
+		}
+	}
+	var err error
+	r.asynq, err = asynqengine.New(asynqengine.Config{
+		Client: r.stores.broker, Results: r.stores.results, Namespace: r.cfg.Namespace,
+		KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: r.cfg.Redis.ResultsKeyPrefix,
+		Queues: r.cfg.Worker.Queues, Concurrency: r.cfg.Worker.Concurrency, Servers: r.cfg.Asynq.Servers,
+		ResultExpires: r.cfg.Results.Expires, PoisonAfter: min(r.cfg.Worker.PoisonAfter, asynqengine.MaxPoisonAfter), Grace: r.cfg.Worker.Grace,
+		AfterPark: func(ctx context.Context, p tasks.Park) bool { return r.chain.Free(ctx, p) },
+		Logger:    r.log, Observer: r.asynqObserver(),
+	})
+	if err != nil {
+		return exit(exitConfig, err)
+	}
+	return nil
+}
+
+// wakers are the engines, each of which brings its own messages forward.
+type wakers []tasks.Waker
+
+// Wake implements [tasks.Waker].
+func (w wakers) Wake(ctx context.Context, key string) {
+	for _, e := range w {
+		e.Wake(ctx, key)
+	}
+}
+
+func (r *replica) wakers() wakers {
+	var w wakers
+	if r.celery != nil {
+		w = append(w, r.celery)
+	}
+	if r.asynq != nil {
+		w = append(w, r.asynq)
+	}
+	return w
 }
 
 func (r *replica) nodeName() string {
@@ -277,11 +344,11 @@ func (r *replica) nodeName() string {
 	return r.cfg.Worker.Name
 }
 
-// shownName tells this replica from others on its machine as soon as the engine
-// has registered it.
+// shownName tells this replica from others on its machine as soon as the Celery
+// engine has registered it.
 func (r *replica) shownName() string {
-	if r.engine != nil {
-		return r.engine.NodeName()
+	if r.celery != nil {
+		return r.celery.NodeName()
 	}
 	return orDefault(r.nodeName(), celery.DefaultNodeName())
 }
@@ -294,6 +361,9 @@ func (r *replica) buildScheduler(ctx context.Context) error {
 		}
 		return err
 	}
+	if r.o.worker {
+		r.warnUnserved()
+	}
 	client := r.stores.sender
 	for _, q := range r.jobQueues() {
 		if err := client.Bind(ctx, q); err != nil {
@@ -303,7 +373,8 @@ func (r *replica) buildScheduler(ctx context.Context) error {
 	var err error
 	r.sched, err = scheduler.New(scheduler.Config{
 		Namespace: r.cfg.Namespace, KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, Jobs: r.jobs, State: state, Publisher: client,
-		ID: r.stores.instance, Name: r.shownName, File: r.cfg.Schedule.File,
+		Senders: map[string]scheduler.Sender{asynqengine.EngineName: r.stores.asynqClient()},
+		ID:      r.stores.instance, Name: r.shownName, File: r.cfg.Schedule.File,
 		Logger: r.log, Observer: r.schedulerObserver(),
 	})
 	if err != nil {
@@ -319,13 +390,22 @@ func orDefault(s, def string) string {
 	return s
 }
 
-// jobQueues are the queues that the jobs publish to.
+// warnUnserved names jobs whose engine this worker does not take from.
+func (r *replica) warnUnserved() {
+	for _, j := range r.jobs {
+		if engine := orDefault(j.Engine, celery.EngineName); !r.cfg.Worker.Has(engine) {
+			r.log.Warn("job queues in an engine that this worker does not take from", "schedule", j.Name, "engine", engine, "worker.engines", r.cfg.Worker.Engines)
+		}
+	}
+}
+
+// jobQueues are the Celery queues that the jobs publish to.
 func (r *replica) jobQueues() []string {
 	seen := map[string]bool{}
 	var queues []string
 	for _, j := range r.jobs {
 		q := orDefault(j.Queue, r.cfg.Worker.Queues[0])
-		if !seen[q] {
+		if j.Engine == "" && !seen[q] {
 			seen[q] = true
 			queues = append(queues, q)
 		}
@@ -343,11 +423,14 @@ func (r *replica) serve(ctx context.Context) error {
 	if r.sched != nil {
 		g.Go(func() error { return ignoreStop(gctx, r.runScheduler(gctx)) })
 	}
-	if r.engine != nil {
-		g.Go(func() error { return ignoreStop(gctx, r.engine.Run(gctx, r.chain.Run)) })
+	if r.celery != nil {
+		g.Go(func() error { return ignoreStop(gctx, r.celery.Run(gctx, r.chain.Run)) })
+	}
+	if r.asynq != nil {
+		g.Go(func() error { return ignoreStop(gctx, r.asynq.Run(gctx, r.chain.Run)) })
 	}
 	err := g.Wait()
-	r.closeGuards(ctx, errors.Is(err, celery.ErrRunsLeft))
+	r.closeGuards(ctx, errors.Is(err, celery.ErrRunsLeft) || errors.Is(err, asynqengine.ErrRunsLeft))
 	if err == nil {
 		r.log.Info("stopped")
 	}

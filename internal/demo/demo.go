@@ -27,6 +27,8 @@ type Options struct {
 	Tick time.Duration
 	// Ticks is the number of guarded ticks, at least 3.
 	Ticks int
+	// Engine is where the tasks queue: celery ("" means that) or asynq.
+	Engine string
 	// Dir is where files and logs go; "" makes a temporary folder.
 	Dir string
 	// Once ends the demo after its scenes.
@@ -54,6 +56,8 @@ func badOption(format string, args ...any) error { return &OptionError{fmt.Error
 
 func (o *Options) check() error {
 	switch {
+	case o.Engine != "" && o.Engine != engineCelery && o.Engine != engineAsynq:
+		return badOption("--engine %s: celery and asynq are known", o.Engine)
 	case o.Replicas < 2 || o.Replicas > 16:
 		return badOption("--replicas %d: 2 to 16", o.Replicas)
 	case o.Tick < 4*time.Second || o.Tick > time.Hour || o.Tick%time.Second != 0:
@@ -63,6 +67,14 @@ func (o *Options) check() error {
 	}
 	return nil
 }
+
+// The engines.
+const (
+	engineCelery = "celery"
+	engineAsynq  = "asynq"
+)
+
+func (o *Options) asynq() bool { return o.Engine == engineAsynq }
 
 // Run plays the demo. It returns the summary once the scenes are over, and
 // then, without Once, goes on until ctx ends. Options that cannot be used are
@@ -98,6 +110,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 			_, _ = fmt.Fprintf(o.Err, "demo: keys of the demo may be left (%s*): %v\n", s.prefix, err)
 		}
 	}()
+	s.onAsynq = o.asynq()
 	if err := writeFiles(o.Dir, s, o.Tick, o.Unsafe); err != nil {
 		return nil, err
 	}
@@ -142,11 +155,21 @@ func (st *stage) say(format string, args ...any) {
 
 func (st *stage) note(e Event) { st.timeline = append(st.timeline, e) }
 
+// killAt is the guarded tick whose run is killed: the first where its task is
+// long in coming back, so that the other scenes are played meanwhile.
+func (st *stage) killAt() int {
+	if st.o.asynq() {
+		return 0
+	}
+	return 1
+}
+
 // at prints the time since the demo began.
 func (st *stage) at() string { return fmt.Sprintf("%5.1fs", time.Since(st.began).Seconds()) }
 
 func (st *stage) tick(i int) time.Time    { return st.first.Add(time.Duration(i) * st.o.Tick) }
 func (st *stage) label(i int) string      { return rfc3339(st.tick(i)) }
+func (st *stage) killTick() string        { return st.label(st.killAt()) }
 func rfc3339(t time.Time) string          { return t.UTC().Format(time.RFC3339) }
 func (st *stage) hour(tick string) string { return strings.TrimSuffix(tick[11:], "Z") }
 
@@ -196,7 +219,7 @@ func (st *stage) sceneUnguarded(ctx context.Context) error {
 // startReplicas starts the fleet and lets all of it meet the first tick.
 func (st *stage) startReplicas(ctx context.Context) error {
 	st.say("2. %d replicas with Solobeat: worker and scheduler in one process, this job on each:\n", st.o.Replicas)
-	for line := range strings.Lines(jobLines(st.o.Tick, st.o.Unsafe)) {
+	for line := range strings.Lines(jobLines(st.o.Tick, st.o.Unsafe, st.o.asynq())) {
 		_, _ = fmt.Fprint(st.o.Out, "     "+line)
 	}
 	st.say("")
@@ -223,7 +246,7 @@ func (st *stage) startReplicas(ctx context.Context) error {
 	if st.first, err = st.beforeFirstTick(ctx); err != nil {
 		return err
 	}
-	plan := Plan{Kill: st.label(1), Long: st.label(st.o.Ticks - 1)}
+	plan := Plan{Kill: st.killTick(), Long: st.label(st.o.Ticks - 1)}
 	if err := writeJSON(filepath.Join(st.o.Dir, planFile), plan); err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func promName(i int, killed bool) string {
 }
 
 // jobLines are the part of schedule.yaml that is shown to the user.
-func jobLines(tick time.Duration, unsafe bool) string {
+func jobLines(tick time.Duration, unsafe, asynq bool) string {
 	guards := `    lock:                       # default key: one lock for the job
       ttl: 4s
       renew: 800ms
@@ -57,17 +57,21 @@ func jobLines(tick time.Duration, unsafe bool) string {
 	if unsafe {
 		guards = "    lock: off\n    idempotency: off\n"
 	}
+	engine := ""
+	if asynq {
+		engine = "    engine: asynq\n"
+	}
 	return fmt.Sprintf(`jobs:
   hourly-report:
     task: %s
-    every: %s                   # an hour, shrunk
+%s    every: %s                   # an hour, shrunk
     kwargs:
       hour: "{{ .Tick.UTC | rfc3339 }}"
-%s`, TaskName, tick, guards)
+%s`, TaskName, engine, tick, guards)
 }
 
 func writeFiles(dir string, s *store, tick time.Duration, unsafe bool) error {
-	schedule := "# The demo's schedule: one job on every replica.\nversion: 1\n" + jobLines(tick, unsafe)
+	schedule := "# The demo's schedule: one job on every replica.\nversion: 1\n" + jobLines(tick, unsafe, s.onAsynq)
 	process := fmt.Sprintf(`# The demo's process file: the same for every replica.
 namespace: %s
 redis:
@@ -75,13 +79,13 @@ redis:
   global_keyprefix: %q
   results_keyprefix: %q
 worker:
-  concurrency: 4
+%s  concurrency: 4
   grace: 1s
 schedule:
   file: %s
 log:
   format: json
-`, s.namespace, s.url, s.prefix, s.prefix, scheduleFile)
+`, s.namespace, s.url, s.prefix, s.prefix, s.workerLines(), scheduleFile)
 	if err := os.WriteFile(filepath.Join(dir, scheduleFile), []byte(schedule), 0o600); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/solobeat/solobeat/internal/redisconn"
@@ -19,6 +20,9 @@ import (
 type store struct {
 	url, prefix, namespace string
 	embedded               *miniredis.Miniredis
+	// onAsynq is true if the tasks queue there: its keys have no prefix, so that
+	// the queue has a name of its own.
+	onAsynq bool
 	// clock is by how much the store is ahead of the machine; nil: ask it.
 	clock   func() time.Duration
 	stop    chan struct{}
@@ -44,6 +48,14 @@ func openStore(ctx context.Context, url string) (*store, error) {
 	s.stop, s.stopped = make(chan struct{}), make(chan struct{})
 	go s.tick()
 	return s, nil
+}
+
+// workerLines say where the workers take from, where it is not the default.
+func (s *store) workerLines() string {
+	if !s.onAsynq {
+		return ""
+	}
+	return fmt.Sprintf("  engines: asynq\n  queues: %s\n", s.namespace)
 }
 
 func randomID() string {
@@ -121,7 +133,15 @@ func (s *store) close(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	for _, pattern := range []string{s.prefix + "*", "solobeat:" + s.namespace + "*"} {
+	patterns := []string{s.prefix + "*", "solobeat:" + s.namespace + "*"}
+	if s.onAsynq {
+		patterns = append(patterns, "asynq:{"+s.namespace+"}:*")
+		if err := c.SRem(ctx, "asynq:queues", s.namespace).Err(); err != nil {
+			return err
+		}
+		_, _ = asynq.NewInspectorFromRedisClient(c).Servers() // drops what the killed replica has left there
+	}
+	for _, pattern := range patterns {
 		it := c.Scan(ctx, 0, pattern, 1000).Iterator()
 		for it.Next(ctx) {
 			if err := c.Unlink(ctx, it.Val()).Err(); err != nil {

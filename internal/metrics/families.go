@@ -52,7 +52,7 @@ type families struct {
 	concurrency                          lazyGauge
 	takenOver, buried, lateCommits       lazyCounter
 	suspects, reconnects                 lazyCounter
-	brokerUp, memoryPolicy               *prometheus.GaugeVec
+	brokerUp, memoryPolicy, orphans      *prometheus.GaugeVec
 	evictedKeys                          *prometheus.CounterVec
 	clockOffset                          lazyGauge
 }
@@ -113,6 +113,7 @@ func newFamilies(reg prometheus.Registerer) families {
 		lateCommits:  f.counter("solobeat_late_commits_total", "Results dropped since their message had been taken over."),
 		suspects:     f.counter("solobeat_suspects_total", "Runs of messages under which two replicas had died."),
 		reconnects:   f.counter("solobeat_broker_reconnects_total", "Times the broker answered again after it had not."),
+		orphans:      f.gauges("solobeat_asynq_orphans", "Tasks that stand as active in asynq and that its recoverer cannot see.", "queue"),
 		brokerUp:     f.gauges("solobeat_broker_up", "1 if the store of the role answered its last probe.", "role"),
 		memoryPolicy: f.gauges("solobeat_redis_maxmemory_policy_info", "Always 1; the policy by which the role's Redis evicts keys is in the label.", "role", "policy"),
 		evictedKeys:  f.counters("solobeat_redis_evicted_keys_total", "Keys that the role's Redis evicted since this process has watched it.", "role"),

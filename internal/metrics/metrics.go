@@ -13,6 +13,7 @@ import (
 	"context"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/scheduler"
+	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
 )
 
@@ -57,6 +59,8 @@ type Config struct {
 	Locks []Lock
 	// Tasks are the registered task names, Queues the worker's queues.
 	Tasks, Queues []string
+	// Engines are the worker's; empty is celery.
+	Engines []string
 	// Concurrency is the worker's number of slots; 0 if it has none.
 	Concurrency int
 	// Worker and Scheduler say which roles the process has.
@@ -209,8 +213,10 @@ func (m *Metrics) zeroWorker() {
 	m.concurrency.Set(float64(m.cfg.Concurrency))
 	for _, t := range append([]string{unknown}, m.cfg.Tasks...) {
 		for _, q := range m.cfg.Queues {
-			for _, o := range []string{"succeeded", "failed"} {
-				m.processed.WithLabelValues(t, q, celery.EngineName, o)
+			for _, e := range m.engines() {
+				for _, o := range []string{"succeeded", "failed"} {
+					m.processed.WithLabelValues(t, q, e, o)
+				}
 			}
 			m.retries.WithLabelValues(t, q)
 		}
@@ -219,10 +225,20 @@ func (m *Metrics) zeroWorker() {
 		m.inProgress.WithLabelValues(q)
 		m.overdue.WithLabelValues(q)
 		m.deadLettered.WithLabelValues(q)
+		if slices.Contains(m.cfg.Engines, asynqengine.EngineName) {
+			m.orphans.WithLabelValues(q)
+		}
 	}
 	for _, c := range []lazyCounter{m.takenOver, m.buried, m.lateCommits, m.suspects, m.reconnects} {
 		c.Add(0)
 	}
+}
+
+func (m *Metrics) engines() []string {
+	if len(m.cfg.Engines) == 0 {
+		return []string{celery.EngineName}
+	}
+	return m.cfg.Engines
 }
 
 // schedule bounds the label: a configured job's name, none for no job, else

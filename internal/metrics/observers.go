@@ -11,6 +11,7 @@ import (
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
 	"github.com/solobeat/solobeat/tasks/worker"
 )
@@ -178,14 +179,7 @@ func (m *Metrics) WorkerObserver() worker.Observer {
 func (m *Metrics) EngineObserver() celery.Observer {
 	return celery.Observer{
 		Finished: func(f celery.Finished) {
-			outcome := f.Outcome.String()
-			if f.Outcome == tasks.Succeeded && f.Reason == tasks.ReasonSkipped {
-				outcome = string(tasks.ReasonSkipped)
-			}
-			m.processed.WithLabelValues(m.task(f.Task), m.queue(f.Queue), celery.EngineName, outcome).Inc()
-			if f.Outcome == tasks.Failed && !f.Ran {
-				m.failures.WithLabelValues(m.task(f.Task), string(f.Reason)).Inc()
-			}
+			m.finished(celery.EngineName, f.Task, f.Queue, f.Outcome, f.Reason, f.Ran)
 		},
 		DeadLettered: func(queue string, _ tasks.Reason) { m.deadLettered.WithLabelValues(m.queue(queue)).Inc() },
 		TakenOver:    func(n int) { m.takenOver.Add(float64(n)) },
@@ -198,13 +192,42 @@ func (m *Metrics) EngineObserver() celery.Observer {
 	}
 }
 
+// AsynqObserver counts what the asynq engine reports.
+func (m *Metrics) AsynqObserver() asynqengine.Observer {
+	return asynqengine.Observer{
+		Finished: func(f asynqengine.Finished) {
+			m.finished(asynqengine.EngineName, f.Task, f.Queue, f.Outcome, f.Reason, f.Ran)
+		},
+		DeadLettered: func(queue string, _ tasks.Reason) { m.deadLettered.WithLabelValues(m.queue(queue)).Inc() },
+		LateCommit:   func(_, _ string) { m.lateCommits.Add(1) },
+		Parked:       func(queue, reason string) { m.parked.WithLabelValues(m.queue(queue), reason).Inc() },
+		Suspect:      func(string) { m.suspects.Add(1) },
+		Orphans:      func(queue string, n int) { m.orphans.WithLabelValues(m.queue(queue)).Set(float64(n)) },
+		BrokerUp:     func(up bool) { m.Up("broker", up) },
+		Reconnect:    func() { m.reconnects.Add(1) },
+	}
+}
+
+// finished counts a message that was dealt with; the chain counts the failures
+// of what it has seen.
+func (m *Metrics) finished(engine, task, queue string, kind tasks.Kind, reason tasks.Reason, ran bool) {
+	outcome := kind.String()
+	if kind == tasks.Succeeded && reason == tasks.ReasonSkipped {
+		outcome = string(reason)
+	}
+	m.processed.WithLabelValues(m.task(task), m.queue(queue), engine, outcome).Inc()
+	if kind == tasks.Failed && !ran {
+		m.failures.WithLabelValues(m.task(task), string(reason)).Inc()
+	}
+}
+
 const (
 	depthCache  = 3 * time.Second
 	readTimeout = 2 * time.Second
 )
 
 var (
-	depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities; unacked and parked of all queues together are queue _all.", []string{"queue", "state"}, nil)
+	depthDesc = prometheus.NewDesc("solobeat_queue_depth", "Messages of a queue by state, over all priorities; unacked and parked of all Celery queues together are queue _all.", []string{"queue", "state"}, nil)
 	ageDesc   = prometheus.NewDesc("solobeat_queue_oldest_age_seconds", "For how long the message that comes next was seen to wait; it may wait for longer. 0 for an empty queue.", []string{"queue"}, nil)
 )
 

@@ -10,7 +10,9 @@
 --       8 next tick ms ('' none)    9 revision     10 file
 --       11 label              12 civil label ('' none)
 --       13 instance id        14 instance name     15 task id
---       16 message            17 give up (0|1): settle as missed
+--       16 message            17 whole: claim and publish; give up: settle as
+--                                missed; look: change nothing where the answer
+--                                is FIRED; sent: claim what was sent elsewhere
 -- Returns a list, the first element says which:
 --   {'FIRED',    now ms}
 --   {'DUP',      now ms, mark ms, last tick ms ('' none), by, what became of
@@ -64,16 +66,19 @@ if civil ~= '' and civil == s[5] and rev == s[6] and last and tick - last < 9360
   return {'DUP', nows, ARGV[1], ARGV[1], '?', ''}
 end
 
-local missed = now > missafter or ARGV[17] == '1'
+local step = ARGV[17]
+local missed = step == 'give up' or (now > missafter and step ~= 'sent')
 local prev = tonumber(ARGV[4])
 if (jumped > 0 and tonumber(ARGV[6]) ~= mark) or (ARGV[5] == '1' and not missed and prev and prev > mark) then
   return {'GAP', nows, string.format('%.0f', mark)}
 end
 
+if step == 'look' and not missed then return {'FIRED', nows} end
+
 local result = 'missed'
 if not missed then
   result = 'fired'
-  call('LPUSH', KEYS[4], ARGV[16])
+  if step == 'whole' then call('LPUSH', KEYS[4], ARGV[16]) end
   call('HINCRBY', job, 'seq', 1)
 end
 call('HSET', job, 'last', ARGV[1], 'label', label, 'civil', civil, 'lrev', rev, 'at', nows, 'next', ARGV[8],

@@ -203,13 +203,13 @@ func (s *State) claimSome(ctx context.Context, r scheduler.Replica, claims []sch
 func (s *State) claimCall(r scheduler.Replica, c *scheduler.Claim) redisconn.Call {
 	list := c.List
 	if list == "" {
-		list = s.prefix + "none" // never written: such a claim gives up
+		list = s.prefix + "none" // never written: such a claim gives up, or is about what is sent elsewhere
 	}
 	return redisconn.Call{
 		Keys: []string{s.jobKey(c.Job), s.historyKey(c.Job), s.prefix + "current", list},
 		Args: []any{
 			millis(c.Tick), millis(c.Due), millis(c.MissAfter), millis(c.Prev), flag(c.InOrder), millis(c.Base), c.Jumped,
-			millis(c.Next), c.Revision, r.File, c.Label, c.Civil, r.ID, r.Name, c.TaskID, c.Message, flag(c.List == ""),
+			millis(c.Next), c.Revision, r.File, c.Label, c.Civil, r.ID, r.Name, c.TaskID, c.Message, step(c),
 		},
 	}
 }
@@ -291,6 +291,20 @@ func millis(t time.Time) string {
 		return ""
 	}
 	return strconv.FormatInt(t.UnixMilli(), 10)
+}
+
+// step is what a claim does, as the script takes it.
+func step(c *scheduler.Claim) string {
+	switch {
+	case c.Step == scheduler.Look:
+		return "look"
+	case c.Step == scheduler.Sent:
+		return "sent"
+	case c.List == "":
+		return "give up"
+	default:
+		return "whole"
+	}
 }
 
 func flag(b bool) string {

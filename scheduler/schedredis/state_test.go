@@ -146,6 +146,15 @@ func TestClaimAnswers(t *testing.T) {
 		if dup := other.want("a missed one again", other.try("j", tick.Add(2*time.Second)), scheduler.Duplicate); !dup.LastMissed || dup.By != "b" {
 			t.Errorf("duplicate of a missed tick: %+v", dup)
 		}
+		look := func(c *scheduler.Claim) { c.Step, c.List = scheduler.Look, "" }
+		sent := func(c *scheduler.Claim) { c.Step, c.List, c.MissAfter = scheduler.Sent, "", tick } // however late
+		c.want("a look", c.try("k", now.Add(-time.Hour), look), scheduler.Duplicate)
+		backdate(t, rdb, "k", tick.Add(-time.Minute))
+		c.want("a look", c.try("k", tick, look), scheduler.Fired)
+		other.want("a second look", other.try("k", tick, look), scheduler.Fired) // the first has changed nothing
+		c.want("sent", c.try("k", tick, sent), scheduler.Fired)
+		other.want("sent again", other.try("k", tick, sent), scheduler.Duplicate)
+		c.want("a look too late", c.try("k", tick.Add(time.Second), look, func(c *scheduler.Claim) { c.MissAfter = tick }), scheduler.Missed)
 		other.want("another revision", other.try("j", tick.Add(3*time.Second), func(c *scheduler.Claim) { c.Revision = "r2"; c.Job = "nobody" }), scheduler.Unseeded)
 
 		if got, want := rdb.LRange(ctx, "p:celery", 0, -1).Val(), []string{"j@" + scheduler.Label(tick)}; !cmp.Equal(got, want) {

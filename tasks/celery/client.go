@@ -11,6 +11,7 @@ import (
 
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/resultstore"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
 
@@ -153,7 +154,7 @@ func bindQueue(ctx context.Context, rdb *redis.Client, prefix, queue string) err
 
 // Result reads the result of a task; false if there is none yet.
 func (c *Client) Result(ctx context.Context, id string) (*wire.Result, bool, error) {
-	return readResult(ctx, c.cfg.Results, c.keys.result(id))
+	return resultstore.Read(ctx, c.cfg.Results, c.keys.result(id))
 }
 
 // Wake brings forward the oldest message that is parked for a lock, as a worker
@@ -173,5 +174,5 @@ func (c *Client) Wake(ctx context.Context, lockKey string) error {
 // with the newest result (a RETRY for instance) or nil. A timeout of 0 or less
 // looks once and leaves nothing behind.
 func (c *Client) Wait(ctx context.Context, id string, timeout time.Duration) (*wire.Result, bool, error) {
-	return waitResult(ctx, c.cfg.Results, c.keys.result(id), timeout)
+	return resultstore.Wait(ctx, c.cfg.Results, c.keys.result(id), timeout)
 }

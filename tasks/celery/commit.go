@@ -2,7 +2,6 @@ package celery
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -221,26 +220,7 @@ func (c *commit) storeException(e *Engine, state string, exc wire.Exception, tra
 }
 
 // exceptionOf gives the exception by which a Python client sees err.
-func exceptionOf(err error) wire.Exception {
-	var exc *tasks.Exception
-	if errors.As(err, &exc) && exc.Type != "" {
-		x := wire.NewException(exc.Type, exc.Args...)
-		x.Module = exc.Module
-		return x
-	}
-	// What only steers the engine is no class of its own for a client.
-	var permanent *tasks.PermanentError
-	var retry *tasks.RetryError
-	switch {
-	case errors.As(err, &permanent) && permanent.Cause != nil:
-		return wire.ExceptionOf(permanent.Cause)
-	case errors.As(err, &retry) && retry.Cause != nil:
-		return wire.ExceptionOf(retry.Cause)
-	case errors.As(err, &retry):
-		return wire.MaxRetriesExceeded(err.Error())
-	}
-	return wire.ExceptionOf(err)
-}
+func exceptionOf(err error) wire.Exception { return wire.ExceptionOfRun(err) }
 
 // clipText bounds what a dead letter tells beside the raw bytes.
 func clipText(s string) string {

@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 
@@ -151,22 +150,6 @@ func (r *reply) ints(i int) []int64 {
 		out = append(out, n)
 	}
 	return out
-}
-
-// passing reports whether an error may go away by itself: the network, a
-// time-out, a server that is loading or failing over.
-func passing(err error) bool {
-	var ne net.Error
-	var reply redis.Error
-	switch {
-	case err == nil:
-		return false
-	case errors.As(err, &reply):
-		return redisconn.Transient(err)
-	case errors.As(err, &ne):
-		return true
-	}
-	return !errors.Is(err, redis.ErrClosed) && !errors.Is(err, errReply)
 }
 
 // denied reports whether the server refused for want of a permission.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"reflect"
 	"strings"
+
+	"github.com/solobeat/solobeat/tasks"
 )
 
 // Exception is a failure as Celery stores it. A client raises the exception
@@ -107,6 +109,29 @@ func ExceptionOf(err error) Exception {
 	default:
 		return NewException(name, err.Error())
 	}
+}
+
+// ExceptionOfRun is [ExceptionOf] for what a run ended with: an exception that
+// says how it wants to be seen is that one, and what only steers the engine is
+// no class of its own for a client.
+func ExceptionOfRun(err error) Exception {
+	var exc *tasks.Exception
+	if errors.As(err, &exc) && exc.Type != "" {
+		x := NewException(exc.Type, exc.Args...)
+		x.Module = exc.Module
+		return x
+	}
+	var permanent *tasks.PermanentError
+	var retry *tasks.RetryError
+	switch {
+	case errors.As(err, &permanent) && permanent.Cause != nil:
+		return ExceptionOf(permanent.Cause)
+	case errors.As(err, &retry) && retry.Cause != nil:
+		return ExceptionOf(retry.Cause)
+	case errors.As(err, &retry):
+		return MaxRetriesExceeded(err.Error())
+	}
+	return ExceptionOf(err)
 }
 
 func ofKind(e *Error) Exception {
