@@ -235,7 +235,7 @@ func mustQuery(t *testing.T, prom *testkit.PrometheusServer, expr string) []map[
 }
 
 // Each query of each panel finds series in a Prometheus that scrapes a worker
-// with some traffic.
+// of both engines with some traffic.
 func panelsShowSomething(t *testing.T) {
 	s := newStack(t)
 	schedule := s.file("schedule.yaml", `version: 1
@@ -246,7 +246,7 @@ jobs:
     kwargs: {tick: "{{ .Tick.UTC | unix }}", seconds: 1.2}
     lock: {key: "report:lock", ttl: 1s, renew: 300ms}
 `)
-	w := s.worker("w", []string{"SOLOBEAT_SCHEDULE_FILE=" + schedule}, "--with-scheduler")
+	w := s.worker("w", []string{"SOLOBEAT_SCHEDULE_FILE=" + schedule, "SOLOBEAT_WORKER_ENGINES=celery,asynq"}, "--with-scheduler")
 	prom := s.prometheus(w, "")
 	queries := map[string]string{}
 	for _, d := range alerts.Dashboards() {

@@ -31,7 +31,7 @@ func TestOutlived(t *testing.T) {
 }
 
 // A job outlives its lock's TTL: 0 before, 1 after, and the run still goes on.
-// The alerts name only what a real worker exports.
+// The alerts name only what a real worker of both engines exports.
 func countedWhileItRuns(t *testing.T) {
 	s := newStack(t)
 	schedule := s.file("schedule.yaml", `version: 1
@@ -42,7 +42,7 @@ jobs:
     lock: {key: "report:lock", ttl: 4s}
     kwargs: {tick: "{{ .Tick.UTC | unix }}", seconds: 12}
 `)
-	w := s.worker("w", []string{"SOLOBEAT_SCHEDULE_FILE=" + schedule}, "--with-scheduler")
+	w := s.worker("w", []string{"SOLOBEAT_SCHEDULE_FILE=" + schedule, "SOLOBEAT_WORKER_ENGINES=celery,asynq"}, "--with-scheduler")
 	outlived := func() float64 {
 		text := scrape(t, w.metricsURL())
 		m := regexp.MustCompile(`(?m)^solobeat_lock_outlived_total\{lock="report:lock",schedule="report"\} (\S+)$`).FindStringSubmatch(text)

@@ -12,8 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/solobeat/solobeat/internal/metrics"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/asynqengine"
+	"github.com/solobeat/solobeat/tasks/celery"
 	"github.com/solobeat/solobeat/tasks/worker"
 )
 
@@ -162,3 +165,28 @@ func TestHistoryForgetsNothingForEver(t *testing.T) {
 }
 
 func me() string { return "me" }
+
+// What fails on either engine without a run is told by nobody else: a run's end
+// comes from the chain, and would be written twice.
+func TestHistoryOfWhatFailsWithoutARun(t *testing.T) {
+	t.Parallel()
+	store := &fakeHistory{}
+	r := &replica{
+		metrics: metrics.New(metrics.Config{}), pulses: map[string]*pulse{},
+		history: newHistorian(t.Context(), store, me, slog.New(slog.DiscardHandler), func(string) {}),
+	}
+	byCelery, byAsynq := r.celeryObserver().Finished, r.asynqObserver().Finished
+	for _, ran := range []bool{false, true} {
+		byCelery(celery.Finished{Outcome: tasks.Failed, Reason: tasks.ReasonWorkerLost, Ran: ran, Message: runOf("c", "j", 3).Task})
+		byAsynq(asynqengine.Finished{Outcome: tasks.Failed, Reason: tasks.ReasonWorkerLost, Ran: ran, Message: runOf("a", "j", 3).Task})
+	}
+	byCelery(celery.Finished{Outcome: tasks.Failed, Reason: tasks.ReasonMalformed})
+	byAsynq(asynqengine.Finished{Outcome: tasks.Revoked, Message: runOf("r", "j", 1).Task})
+	r.history.close()
+	if diff := cmp.Diff([]string{"j c failed/3 WorkerLostError", "j a failed/3 WorkerLostError"}, store.lines); diff != "" {
+		t.Error(diff)
+	}
+	if _, beside := r.health()["worker_asynq"]; !beside || len(r.readiness()) != 2 {
+		t.Errorf("checks %v", r.readiness())
+	}
+}

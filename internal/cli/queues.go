@@ -34,11 +34,11 @@ type queueView struct {
 	Queue   string `json:"queue"`
 	Waiting int64  `json:"waiting"`
 	Dead    int64  `json:"dead"`
-	// Active and Scheduled are asynq's only; Celery keeps those numbers for all
+	// Active and Parked are asynq's only; Celery keeps those numbers for all
 	// queues together.
-	Active    *int64   `json:"active,omitempty"`
-	Scheduled *int64   `json:"scheduled,omitempty"`
-	Workers   []string `json:"workers"`
+	Active  *int64   `json:"active,omitempty"`
+	Parked  *int64   `json:"parked,omitempty"`
+	Workers []string `json:"workers"`
 }
 
 // queuesView is what `queues -o json` prints.
@@ -71,7 +71,7 @@ func (c *program) queues(ctx context.Context, s *stores) error {
 func (v *queuesView) table(asynq bool) *table {
 	t := &table{header: []string{"QUEUE", "WAITING", "DEAD", "WORKERS"}}
 	if asynq {
-		t.header = []string{"ENGINE", "QUEUE", "WAITING", "ACTIVE", "SCHEDULED", "DEAD", "WORKERS"}
+		t.header = []string{"ENGINE", "QUEUE", "WAITING", "ACTIVE", "PARKED", "DEAD", "WORKERS"}
 	}
 	number := func(n *int64) string {
 		if n == nil {
@@ -82,7 +82,7 @@ func (v *queuesView) table(asynq bool) *table {
 	for _, q := range v.Queues {
 		waiting, dead, workers := fmt.Sprint(q.Waiting), fmt.Sprint(q.Dead), strings.Join(q.Workers, " ")
 		if asynq {
-			t.add(q.Engine, q.Queue, waiting, number(q.Active), number(q.Scheduled), dead, workers)
+			t.add(q.Engine, q.Queue, waiting, number(q.Active), number(q.Parked), dead, workers)
 		} else {
 			t.add(q.Queue, waiting, dead, workers)
 		}
@@ -133,7 +133,7 @@ func (v *queuesView) addAsynq(ctx context.Context, s *stores) error {
 	for _, d := range depths {
 		row := queueView{
 			Engine: asynqengine.EngineName, Queue: d.Queue, Waiting: d.Waiting, Dead: d.Archived,
-			Active: &d.Active, Scheduled: &d.Scheduled, Workers: []string{},
+			Active: &d.Active, Parked: &d.Scheduled, Workers: []string{},
 		}
 		for _, w := range workers {
 			name := fmt.Sprintf("%s:%d", w.Host, w.PID)

@@ -319,3 +319,32 @@ func TestStoreDown(t *testing.T) {
 		t.Errorf("attempt %s", res.Value)
 	}
 }
+
+// What could not begin for want of resources waits as for a store; no attempt
+// is counted, and its lock is free meanwhile.
+func TestShortage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var short atomic.Bool
+	short.Store(true)
+	r.handle("x", func(_ context.Context, task *tasks.Task) (any, error) {
+		if short.Load() {
+			return nil, fmt.Errorf("no more files: %w", tasks.ErrShortage)
+		}
+		return task.Attempt, nil
+	})
+	parked := make(chan string, 100)
+	r.start(setup{cfg: Config{Observer: Observer{Parked: func(_, reason string) { parked <- reason }}}})
+	id := r.send("x", lockOf("k", tasks.OnBusyRetry))
+	if reason := <-parked; reason != string(tasks.ParkShortage) {
+		t.Errorf("parked for %q", reason)
+	}
+	r.becomes(id, "retry")
+	short.Store(false)
+	if res := r.wait(r.send("x", lockOf("k", tasks.OnBusyRetry))); string(res.Value) != "1" {
+		t.Errorf("the lock's next: attempt %s", res.Value)
+	}
+	if res := r.wait(id); string(res.Value) != "1" {
+		t.Errorf("attempt %s", res.Value)
+	}
+}
