@@ -85,7 +85,7 @@ func (r *configReader) checkQueues() {
 			continue
 		}
 		path := "worker.queues[" + strconv.Itoa(i) + "]"
-		if msg := queueProblem(q); msg != "" {
+		if msg := QueueProblem(q); msg != "" {
 			r.d.errorf(n, path, queueCure, "%s", msg)
 		} else if seen[q] {
 			r.d.errorf(n, path, "remove one", "the queue %s is listed twice", shown(q))

@@ -118,7 +118,8 @@ func keyProblem(whole string, queues map[string]bool, prefix string) string {
 const otherKey = "choose another key, for example report:lock"
 
 // queueProblem says why a text cannot be a queue's name; "" means that it can.
-func queueProblem(q string) string {
+// QueueProblem says why a text cannot be the name of a queue, "" that it can.
+func QueueProblem(q string) string {
 	switch {
 	case strings.TrimSpace(q) == "":
 		return "the queue's name is empty"
@@ -143,7 +144,7 @@ func (d *decoder) queue(into *string) field {
 		if !d.wantText(v, path) {
 			return
 		}
-		if msg := queueProblem(v.Value); msg != "" {
+		if msg := QueueProblem(v.Value); msg != "" {
 			d.errorf(v, path, "write one name, or remove the key for the default", "%s", msg)
 			return
 		}
