@@ -122,7 +122,7 @@ func TestBadURLs(t *testing.T) {
 		"redis:":                                   "redis://, rediss:// or unix://",
 		`redis:\\user:hunter2@h`:                   "redis://, rediss:// or unix://",
 		"redis:hunter2@h?client_name=://":          "redis://, rediss:// or unix://",
-		"redis://user:hunter2:127.0.0.1:1":         "is the @ behind a password missing",
+		"redis://user:hunter2:127.0.0.1:1":         "is the at sign behind a password missing",
 		"redis://host?hunter2=1":                   "an unknown option",
 		"redis://host?db=hunter2":                  "its option db",
 		"redis://host?db=99999999999999999999":     "its option db",

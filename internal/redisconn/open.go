@@ -146,7 +146,7 @@ func checkAddress(opt *redis.Options) error {
 		return errors.New("it names several hosts: one server is used")
 	}
 	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
-		return errors.New("its host has a colon: is the @ behind a password missing?")
+		return errors.New("its host has a colon: is the at sign behind a password missing?")
 	}
 	return nil
 }
