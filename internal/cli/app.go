@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"time"
 
@@ -178,7 +179,8 @@ func (s server) ping(ctx context.Context, limit time.Duration) error {
 	try, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := s.client.Ping(try).Err()
-	if err != nil && ctx.Err() == nil && try.Err() != nil && !redisconn.Answered(err) {
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() && ctx.Err() == nil {
 		return fmt.Errorf("no reply within %s", short(limit))
 	}
 	return err

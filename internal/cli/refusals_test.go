@@ -124,24 +124,22 @@ func TestNoControlCharacters(t *testing.T) {
 	srv := testkit.Redis(t)
 	const evil = "j1\x1b[31m\nfake\u009b"
 	schedule := filepath.Join(t.TempDir(), "solobeat.yaml")
-	do := func(env map[string]string, args ...string) string {
+	do := func(args ...string) string {
 		var out, errs bytes.Buffer
-		cli.Main(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, environ(env), nil)
+		env := environ(map[string]string{"SOLOBEAT_REDIS_URL": srv.URL(0), "PATH": os.Getenv("PATH"), "SOLOBEAT_" + evil: "x"})
+		cli.Main(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, env, nil)
 		return out.String() + errs.String()
 	}
-	env := map[string]string{"SOLOBEAT_REDIS_URL": srv.URL(0)}
 	if err := srv.Client(t).Set(t.Context(), evil, "t", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if text := do(env, "run", "--lock", "k", "--key", evil, "--", "true"); text != "" {
-		t.Fatal(text)
-	}
+	do("run", "--lock", "k", "--key", evil, "--", "true") // completes it
 	for _, args := range [][]string{
 		{"jobs", "history", evil}, {"jobs", "show", evil}, {"run", "--lock", evil, "--", "true"}, {"run", "--lock", "k", "--key", evil, "--", "true"},
 		{"queues", "-o", evil}, {"queues", "--" + evil}, {"queues", "-c", schedule + evil}, {"validate", evil}, {"next", evil}, {evil},
 		{"enqueue", "t", "--queue", evil}, {"queues", "--log-level", evil}, {"result", evil}, {"queues"},
 	} {
-		text := do(map[string]string{"SOLOBEAT_REDIS_URL": srv.URL(0), "SOLOBEAT_" + evil: "x"}, args...)
+		text := do(args...)
 		if text == "" || strings.ContainsAny(text, "\x1b\u009b") {
 			t.Errorf("%q: %q", args, text)
 		}

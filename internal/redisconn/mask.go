@@ -12,8 +12,9 @@ const begin = `(://|\b(?:rediss?|unix):/+)`
 
 var (
 	// userinfoRE goes on to the last @, since a password may hold one, and
-	// from the scheme, since a token may stand where the user does.
-	userinfoRE = regexp.MustCompile(begin + `[^\n]*@`)
+	// from the scheme, since a token may stand where the user does. Behind a
+	// blank the @ is another's, such as in Redis's "on @user_script:56".
+	userinfoRE = regexp.MustCompile(begin + `[^\n]*[^\s]@`)
 	addressRE  = regexp.MustCompile(begin + `[^\s"]*`)
 	beginRE    = regexp.MustCompile(begin)
 	portRE     = regexp.MustCompile(`^([^:]*|\[.*\])(:\d{0,5})?:?$`)

@@ -61,6 +61,7 @@ func TestMaskText(t *testing.T) {
 		`"hunter2@h:6379"`:                                     `"****@h:6379"`,
 		`"redis://user:hunter2hunter2"…`:                       `"redis://****"…`,
 		`"redis://h?dial_timeout=hunter2"`:                     `"redis://h?dial_timeout=****"`,
+		"redis://h:1/0 of x: OOM no, on @user_script:5.":       "redis://h:1/0 of x: OOM no, on @user_script:5.",
 		"h/0?password=hunter2":                                 "h/0?password=****",
 		"redis://h/0?password=hunter2: it has":                 "redis://h/0?password=****: it has",
 		"(redis://h:1/0), 'redis://h:1', redis://h/hunter2.":   "(redis://h:1/0), 'redis://h:1', redis://h/****.",
