@@ -135,9 +135,20 @@ func TestNoControlCharacters(t *testing.T) {
 	}
 	do("run", "--lock", "k", "--key", evil, "--", "true") // completes it
 	for _, args := range [][]string{
-		{"jobs", "history", evil}, {"jobs", "show", evil}, {"run", "--lock", evil, "--", "true"}, {"run", "--lock", "k", "--key", evil, "--", "true"},
-		{"queues", "-o", evil}, {"queues", "--" + evil}, {"queues", "-c", schedule + evil}, {"validate", evil}, {"next", evil}, {evil},
-		{"enqueue", "t", "--queue", evil}, {"queues", "--log-level", evil}, {"result", evil}, {"queues"},
+		{"jobs", "history", evil},
+		{"jobs", "show", evil},
+		{"run", "--lock", evil, "--", "true"},
+		{"run", "--lock", "k", "--key", evil, "--", "true"},
+		{"queues", "-o", evil},
+		{"queues", "--" + evil},
+		{"queues", "-c", schedule + evil},
+		{"validate", evil},
+		{"next", evil},
+		{evil},
+		{"enqueue", "t", "--queue", evil},
+		{"queues", "--log-level", evil},
+		{"result", evil},
+		{"queues"},
 	} {
 		text := do(args...)
 		if text == "" || strings.ContainsAny(text, "\x1b\u009b") {
