@@ -26,7 +26,7 @@ import (
 // Main runs the command that os.Args names, with handlers for `worker`, and
 // exits the process. It must be called first thing in main, since commands
 // start the program a second time as their guardian. It ends in order on
-// SIGINT, SIGTERM and SIGHUP.
+// SIGINT, SIGTERM, SIGHUP and SIGQUIT; SIGABRT is what prints its goroutines.
 func Main(handlers *tasks.Registry) {
 	guardian.RunIfChild() // does not return in a guardian process
 	ctx, stop := stopContext()
@@ -60,7 +60,7 @@ func stopContext() (context.Context, func()) {
 // had it ignore (nohup; the background jobs of a shell script) stays ignored.
 func stopSignals() []os.Signal {
 	var stop []os.Signal
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		if !signal.Ignored(s) {
 			stop = append(stop, s)
 		}

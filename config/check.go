@@ -85,7 +85,7 @@ func (r *configReader) checkQueues() {
 			continue
 		}
 		path := "worker.queues[" + strconv.Itoa(i) + "]"
-		if msg := queueProblem(q); msg != "" {
+		if msg := QueueProblem(q); msg != "" {
 			r.d.errorf(n, path, queueCure, "%s", msg)
 		} else if r.c.Worker.Has(EngineAsynq) && !asynqQueueRE.MatchString(q) {
 			r.d.errorf(n, path, asynqQueueCure, "the queue %s can be none of asynq's", shown(q))

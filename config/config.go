@@ -132,7 +132,7 @@ func Load(path string, env Lookup) (*Config, Problems, error) {
 	if path != "" {
 		var err error
 		if text, err = ReadFile(path); err != nil {
-			ps := Problems{{File: path, Message: readError(err), Cure: "check -c and SOLOBEAT_CONFIG"}}
+			ps := Problems{Problem{File: path, Message: readError(err), Cure: "check -c and SOLOBEAT_CONFIG"}.masked()}
 			return nil, ps, ps
 		}
 	}

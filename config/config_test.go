@@ -452,12 +452,12 @@ func TestOtherWords(t *testing.T) {
 func TestQueueNames(t *testing.T) {
 	t.Parallel()
 	for _, q := range []string{"", " ", " a", "a ", "a,b", "a\x06\x16" + "3", "a\n", "a\x7f", strings.Repeat("q", 201)} {
-		if queueProblem(q) == "" {
+		if QueueProblem(q) == "" {
 			t.Errorf("%q is taken", q)
 		}
 	}
 	for _, q := range []string{"celery", "high priority", "a.b-c_d:e/f", "ü", strings.Repeat("q", 200)} {
-		if msg := queueProblem(q); msg != "" {
+		if msg := QueueProblem(q); msg != "" {
 			t.Errorf("%q: %s", q, msg)
 		}
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -201,9 +202,20 @@ func shown(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
+// errNoFile is of a path that names something else than a file.
+var errNoFile = errors.New("it is no regular file: pipes (such as <(…) of a shell), devices and folders are not read")
+
 // ReadFile reads a configuration file, at most [maxFileBytes] and one byte of
-// it: a wrong path, such as a device, must not fill the memory.
+// it. Only a regular file, or a link to one, is read: opening a pipe to which
+// nobody writes would last for ever, whatever signal comes.
 func ReadFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNoFile
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -127,7 +127,8 @@ var asynqQueueRE = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
 const asynqQueueCure = "use letters, digits and _.:- only, at most 100"
 
 // queueProblem says why a text cannot be a queue's name; "" means that it can.
-func queueProblem(q string) string {
+// QueueProblem says why a text cannot be the name of a queue, "" that it can.
+func QueueProblem(q string) string {
 	switch {
 	case strings.TrimSpace(q) == "":
 		return "the queue's name is empty"
@@ -152,7 +153,7 @@ func (d *decoder) queue(into *string) field {
 		if !d.wantText(v, path) {
 			return
 		}
-		if msg := queueProblem(v.Value); msg != "" {
+		if msg := QueueProblem(v.Value); msg != "" {
 			d.errorf(v, path, "write one name, or remove the key for the default", "%s", msg)
 			return
 		}

@@ -110,7 +110,7 @@ func (ps Problems) sort() {
 // that people recognise them, and any value may be a URL that was put in the
 // wrong place.
 func (p Problem) masked() Problem {
-	p.Path, p.Message = redisconn.MaskText(p.Path), redisconn.MaskText(p.Message)
+	p.File, p.Path, p.Message = redisconn.MaskText(p.File), redisconn.MaskText(p.Path), redisconn.MaskText(p.Message)
 	if p.Cure != urlCure {
 		p.Cure = redisconn.MaskText(p.Cure)
 	}

@@ -24,7 +24,7 @@ var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,99}$`)
 func LoadSchedule(path string) ([]*scheduler.Job, Problems, error) {
 	text, err := ReadFile(path)
 	if err != nil {
-		ps := Problems{{File: path, Message: readError(err), Cure: "check the path, and schedule.file"}}
+		ps := Problems{Problem{File: path, Message: readError(err), Cure: "check the path, and schedule.file"}.masked()}
 		return nil, ps, ps
 	}
 	return ParseSchedule(path, text)

@@ -24,6 +24,7 @@ func TestRunStopped(t *testing.T) {
 		"TERM, and the program says 4": {syscall.SIGTERM, "trap 'exit 4' TERM;", 4},
 		"INT, and the program says 0":  {syscall.SIGINT, "trap 'exit 0' TERM;", 143},
 		"HUP, and the program says 0":  {syscall.SIGHUP, "trap 'exit 0' TERM;", 143},
+		"QUIT, and the program says 0": {syscall.SIGQUIT, "trap 'exit 0' TERM;", 143},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,6 +78,7 @@ func TestRunStoppedWhileItWaits(t *testing.T) {
 		"TERM":                {syscall.SIGTERM, false, 143},
 		"HUP":                 {syscall.SIGHUP, false, 129},
 		"INT":                 {syscall.SIGINT, false, 130},
+		"QUIT":                {syscall.SIGQUIT, false, 131},
 		"TERM, Redis is down": {syscall.SIGTERM, true, 143},
 	} {
 		t.Run(name, func(t *testing.T) {

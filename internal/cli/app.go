@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"time"
 
@@ -140,7 +141,11 @@ func (s *stores) reach(ctx context.Context, wait time.Duration, servers ...serve
 func (s *stores) reachOne(ctx context.Context, deadline time.Time, one server) error {
 	told := false
 	for {
-		err := one.client.Ping(ctx).Err()
+		limit := tryTimeout
+		if told {
+			limit = min(tryTimeout, max(time.Until(deadline), shortTry))
+		}
+		err := one.ping(ctx, limit)
 		switch {
 		case err == nil:
 			return nil
@@ -157,13 +162,33 @@ func (s *stores) reachOne(ctx context.Context, deadline time.Time, one server) e
 			if redisconn.Answered(err) { // it is loading, or failing over
 				msg = "redis is not ready yet"
 			}
-			s.log.Warn(msg, "url", redisconn.MaskURL(one.url), "key", one.key, "error", err)
+			s.log.Warn(msg, "url", redisconn.MaskURL(one.url), "key", one.key, "error", redisconn.MaskText(err.Error()))
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+const (
+	// tryTimeout bounds one try to reach a server: one that is frozen takes
+	// connections and answers nothing.
+	tryTimeout = 3 * time.Second
+	// shortTry is the least that a try gets at the end of the wait.
+	shortTry = 200 * time.Millisecond
+)
+
+// ping asks the server for an answer within limit.
+func (s server) ping(ctx context.Context, limit time.Duration) error {
+	try, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := s.client.Ping(try).Err()
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() && ctx.Err() == nil {
+		return fmt.Errorf("no reply within %s", short(limit))
+	}
+	return err
 }
 
 // permanent tells wrong credentials, or a database that there is not, from a

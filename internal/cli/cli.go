@@ -86,13 +86,26 @@ func Main(ctx context.Context, args []string, s Streams, environ []string, handl
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		code, err = signalCode(ctx), errInterrupted
 	}
-	if msg := strings.TrimSpace(err.Error()); msg != "" {
-		if cure := redisconn.Cure(err); cure != "" {
-			msg += " (" + cure + ")"
-		}
+	if msg := message(err); msg != "" {
 		_, _ = fmt.Fprintln(s.Err, "solobeat: "+strings.ReplaceAll(msg, "\n", "\nsolobeat: "))
 	}
 	return code
+}
+
+// message is the text of a command's error, with its cure, without passwords
+// and without control characters.
+func message(err error) string {
+	msg := strings.TrimSpace(err.Error())
+	if msg == "" {
+		return ""
+	}
+	if !errors.As(err, new(config.Problems)) { // they are masked, and show how a URL is written
+		msg = redisconn.MaskText(msg)
+	}
+	if cure := redisconn.Cure(err); cure != "" {
+		msg += " (" + cure + ")"
+	}
+	return printableLines(msg)
 }
 
 // SignalError is the cause of a command's context that a signal has ended.
@@ -241,6 +254,6 @@ func (c *program) load() (*config.Config, error) {
 
 func (c *program) warn(ps config.Problems) {
 	for _, line := range ps.Warnings().Lines() {
-		_, _ = fmt.Fprintln(c.Err, "solobeat: "+line)
+		c.note("solobeat: %s", line)
 	}
 }

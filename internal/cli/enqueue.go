@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/solobeat/solobeat/config"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
@@ -83,6 +84,9 @@ func (o *enqueueOptions) options() ([]tasks.Option, error) {
 		opts = append(opts, tasks.WithKwargs(object))
 	}
 	if o.queue != "" {
+		if msg := config.QueueProblem(o.queue); msg != "" {
+			return nil, usagef("--queue: %s", msg)
+		}
 		opts = append(opts, tasks.WithQueue(o.queue))
 	}
 	if o.id != "" {
@@ -152,9 +156,9 @@ func (c *program) enqueue(ctx context.Context, name string, o enqueueOptions) er
 		_, err = fmt.Fprintln(c.Out, id)
 		return err
 	}
-	_, _ = fmt.Fprintf(c.Err, "sent %s, waiting up to %s for its result\n", id, o.timeout)
+	c.note("sent %s, waiting up to %s for its result", id, o.timeout)
 	if queue := cmp.Or(o.queue, s.cfg.Worker.Queues[0]); !s.served(ctx, o.engine, queue) {
-		_, _ = fmt.Fprintf(c.Err, "no Solobeat worker serves the queue %q now; `solobeat queues` shows which do\n", queue)
+		c.note("no Solobeat worker serves the queue %q now; `solobeat queues` shows which do", queue)
 	}
 	return c.showResult(ctx, s.sender, id, o.timeout)
 }
@@ -264,15 +268,15 @@ func viewOf(r *wire.Result) resultView {
 
 // printResult puts the value alone on stdout, all else on stderr.
 func (c *program) printResult(v resultView) error {
-	_, _ = fmt.Fprintln(c.Err, v.Status)
+	c.note("%s", v.Status)
 	if v.Error != "" {
-		_, _ = fmt.Fprintln(c.Err, v.Error)
+		_, _ = fmt.Fprintln(c.Err, printableLines(v.Error))
 	}
 	if v.Traceback != "" {
-		_, _ = fmt.Fprintln(c.Err, v.Traceback)
+		_, _ = fmt.Fprintln(c.Err, printableLines(v.Traceback))
 	}
 	if len(v.Solobeat) > 0 {
-		_, _ = fmt.Fprintln(c.Err, "solobeat:", string(v.Solobeat))
+		c.note("solobeat: %s", v.Solobeat)
 	}
 	if v.Status != wire.StateSuccess {
 		return nil

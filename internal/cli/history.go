@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,7 +41,7 @@ type historian struct {
 	done    chan struct{}
 
 	mu     sync.Mutex
-	parked map[string]bool // task ids whose parking has been told
+	parked map[string][]tasks.ParkReason // by task id, for what its parking has been told
 }
 
 // historyNote is one thing to write; without a Run in its entry only the state.
@@ -53,7 +54,7 @@ type historyNote struct {
 
 func newHistorian(ctx context.Context, store historyStore, by func() string, log *slog.Logger, twice func(job string)) *historian {
 	h := &historian{
-		store: store, by: by, log: log, twice: twice, parked: map[string]bool{},
+		store: store, by: by, log: log, twice: twice, parked: map[string][]tasks.ParkReason{},
 		entries: make(chan historyNote, historyBuffer), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go h.write(context.WithoutCancel(ctx)) // what has ended by the stop is still written
@@ -102,20 +103,22 @@ func tickOf(run worker.Run) time.Time {
 	return time.Time{}
 }
 
-// worth leaves out that a message was parked again: it may be every second,
-// and would push all else out of the history.
+// worth leaves out that a message was parked again for the same reason: it may
+// be every second, and would push all else out of the history. A handler that
+// ran ends that, unless the replica was too short of resources for it to begin.
 func (h *historian) worth(run worker.Run, out tasks.Outcome) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	id := run.Task.ID
-	if out.Kind != tasks.Parked || run.Executed {
+	id, why := run.Task.ID, out.Park.Reason
+	if out.Kind != tasks.Parked || run.Executed && why != tasks.ParkShortage {
 		delete(h.parked, id)
 		return true
 	}
-	if h.parked[id] || len(h.parked) >= parkedKnown {
+	told := h.parked[id]
+	if slices.Contains(told, why) || told == nil && len(h.parked) >= parkedKnown {
 		return false
 	}
-	h.parked[id] = true
+	h.parked[id] = append(told, why)
 	return true
 }
 

@@ -128,6 +128,32 @@ func TestStateOfRuns(t *testing.T) {
 	}
 }
 
+// A shortage parks a task again and again though its handler was called each
+// time: that is one entry, with the reason, beside that of another reason.
+func TestHistoryOfAShortage(t *testing.T) {
+	t.Parallel()
+	store := &fakeHistory{}
+	h := newHistorian(t.Context(), store, me, slog.New(slog.DiscardHandler), func(string) {})
+	executed := runOf("a", "j", 1)
+	executed.Executed = true
+	short := tasks.Outcome{Kind: tasks.Parked, Reason: tasks.ReasonShortage, Park: tasks.Park{Reason: tasks.ParkShortage}}
+	locked := tasks.Outcome{Kind: tasks.Parked, Reason: "busy", Park: tasks.Park{Reason: tasks.ParkLock}}
+	for range 3 {
+		h.note(runOf("a", "j", 1), locked)
+		h.note(executed, short)
+	}
+	h.note(executed, tasks.Outcome{Kind: tasks.Succeeded})
+	h.note(executed, short)
+	if d := historyDetail(h.entry(executed, short)); d != "shortage" {
+		t.Errorf("DETAIL %q", d)
+	}
+	h.close()
+	want := []string{"j a parked/1 lock", "j a parked/1 shortage", "j a succeeded/1 ", "j a parked/1 shortage"}
+	if diff := cmp.Diff(want, store.lines); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A store that hangs holds up neither the runs nor the end of the process.
 func TestHistoryHoldsUpNobody(t *testing.T) {
 	t.Parallel()

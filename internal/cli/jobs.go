@@ -139,6 +139,9 @@ func (c *program) jobsShow(ctx context.Context, name string) error {
 		return err
 	}
 	if len(states) == 0 || !states[0].Known {
+		if err := s.state().CheckJob(ctx, name); err != nil {
+			return err
+		}
 		return exitf(exitFailed, "no job %q is known in namespace %s%s (see solobeat jobs list)", name, s.cfg.Namespace, s.meantJob(ctx, name))
 	}
 	views, err := jobViews(ctx, s, states)

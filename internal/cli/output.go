@@ -27,8 +27,8 @@ func (c *program) print(value any, t *table, empty string) error {
 		return printJSON(c.Out, value)
 	}
 	if len(t.rows) == 0 {
-		_, err := fmt.Fprintln(c.Err, empty)
-		return err
+		c.note("%s", empty)
+		return nil
 	}
 	return t.write(c.Out)
 }
@@ -60,12 +60,29 @@ func printable(s string) string {
 	if s == "" {
 		return "-"
 	}
+	return strings.Map(printableRune, s)
+}
+
+func printableRune(r rune) rune {
+	if !unicode.IsPrint(r) {
+		return '·'
+	}
+	return r
+}
+
+// printableLines is printable for a text of several lines, such as a traceback.
+func printableLines(s string) string {
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '·'
+		if r == '\n' || r == '\t' {
+			return r
 		}
-		return r
+		return printableRune(r)
 	}, s)
+}
+
+// note tells people one line on stderr. It may hold what others wrote.
+func (c *program) note(format string, args ...any) {
+	_, _ = fmt.Fprintln(c.Err, printable(fmt.Sprintf(format, args...)))
 }
 
 // isTerminal reports whether w is one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,32 @@ func TestLateLockServerIsWaitedFor(t *testing.T) {
 	t.Cleanup(late.Close)
 	if err := <-reached; err != nil {
 		t.Error(err)
+	}
+}
+
+// A frozen server takes connections and answers nothing: one try is short, and
+// no try outlasts the wait by much.
+func TestFrozenServer(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	for _, wait := range []time.Duration{0, 4 * time.Second} {
+		t.Run(wait.String(), func(t *testing.T) {
+			t.Parallel()
+			url := "redis://" + l.Addr().String() + "/0"
+			s := storesOf(t, slog.DiscardHandler, url, url)
+			began := time.Now()
+			err := s.reach(t.Context(), wait, s.all()...)
+			if took := time.Since(began); took > max(wait, tryTimeout)+1500*time.Millisecond {
+				t.Errorf("it took %s", took)
+			}
+			if err == nil || !strings.Contains(err.Error(), "does not answer: no reply within") {
+				t.Error(err)
+			}
+		})
 	}
 }
 

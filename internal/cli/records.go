@@ -196,7 +196,7 @@ func (c *program) recordsForget(ctx context.Context, id string, force bool, reas
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(c.Err, "forgotten: %s of %s may be run again\n", r.Key.Text, r.Key.Namespace)
+	c.note("forgotten: %s of %s may be run again", r.Key.Text, r.Key.Namespace)
 	if c.output == "json" {
 		return c.printRecord(r)
 	}

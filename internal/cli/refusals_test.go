@@ -59,6 +59,7 @@ func TestRefusals(t *testing.T) {
 		{"full, worker", "config set maxmemory 1", "config set maxmemory 0", srv.URL(0), "worker", 1, full},
 		{"full, scheduler", "config set maxmemory 1", "config set maxmemory 0", srv.URL(0), "scheduler", 1, full},
 		{"full, run", "config set maxmemory 1", "config set maxmemory 0", srv.URL(0), "run --lock l -- true", 1, full},
+		{"full, server of run", "config set maxmemory 1", "config set maxmemory 0", srv.URL(0), "run --lock l -- true", 1, srv.URL(0) + " of redis.url (SOLOBEAT_REDIS_URL): "},
 		{"replica, worker", "replicaof 127.0.0.1 1", "replicaof no one", srv.URL(0), "worker", 1, replica},
 		{"replica, scheduler", "replicaof 127.0.0.1 1", "replicaof no one", srv.URL(0), "scheduler", 1, replica},
 		{"replica, run", "replicaof 127.0.0.1 1", "replicaof no one", srv.URL(0), "run --lock l -- true", 1, replica},
@@ -113,6 +114,45 @@ func TestSignalWhileRedisIsReached(t *testing.T) {
 		code := cli.Main(ctx, strings.Fields(args), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, env, nil)
 		if code != 143 || errs.String() != "solobeat: interrupted\n" {
 			t.Errorf("%s: exit code %d: %s", args, code, errs.String())
+		}
+	}
+}
+
+// What stands in arguments, names and files of others reaches the terminal
+// without its control characters, and starts no line of its own.
+func TestNoControlCharacters(t *testing.T) {
+	srv := testkit.Redis(t)
+	const evil = "j1\x1b[31m\nfake\u009b"
+	schedule := filepath.Join(t.TempDir(), "solobeat.yaml")
+	do := func(args ...string) string {
+		var out, errs bytes.Buffer
+		env := environ(map[string]string{"SOLOBEAT_REDIS_URL": srv.URL(0), "PATH": os.Getenv("PATH"), "SOLOBEAT_" + evil: "x"})
+		cli.Main(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, env, nil)
+		return out.String() + errs.String()
+	}
+	if err := srv.Client(t).Set(t.Context(), evil, "t", time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	do("run", "--lock", "k", "--key", evil, "--", "true") // completes it
+	for _, args := range [][]string{
+		{"jobs", "history", evil},
+		{"jobs", "show", evil},
+		{"run", "--lock", evil, "--", "true"},
+		{"run", "--lock", "k", "--key", evil, "--", "true"},
+		{"queues", "-o", evil},
+		{"queues", "--" + evil},
+		{"queues", "-c", schedule + evil},
+		{"validate", evil},
+		{"next", evil},
+		{evil},
+		{"enqueue", "t", "--queue", evil},
+		{"queues", "--log-level", evil},
+		{"result", evil},
+		{"queues"},
+	} {
+		text := do(args...)
+		if text == "" || strings.ContainsAny(text, "\x1b\u009b") {
+			t.Errorf("%q: %q", args, text)
 		}
 	}
 }

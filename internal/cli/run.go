@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/idempotency"
+	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/tasks/command/guardian"
 )
@@ -214,7 +214,7 @@ func (r *guardedRun) peek(ctx context.Context) error {
 }
 
 func (r *guardedRun) completed(done *idempotency.CompletedError) error {
-	_, _ = fmt.Fprintf(r.c.Err, "solobeat: %s was completed before (%s), not run again\n", r.o.key, stamp(done.Record.Done))
+	r.c.note("solobeat: %s was completed before (%s), not run again", r.o.key, stamp(done.Record.Done))
 	return exit(exitOK, nil)
 }
 
@@ -280,8 +280,17 @@ func (r *guardedRun) refused(ctx context.Context, err error) error {
 	case errors.Is(err, lockguard.ErrForeignKey):
 		return exitf(exitConfig, "%w: choose another --lock", err)
 	default:
-		return exitf(exitFailed, "%w", err)
+		return exit(exitFailed, r.named(err))
 	}
+}
+
+// named says of the store's trouble which server has it.
+func (r *guardedRun) named(err error) error {
+	if redisconn.Answered(err) || errors.Is(err, lockguard.ErrStoreUnavailable) || errors.Is(err, idempotency.ErrStoreUnavailable) {
+		one := r.stores.lockServer()
+		return redisconn.ReachError(one.url, one.setting(), err)
+	}
+	return err
 }
 
 func isRecordBusy(err error) bool {

@@ -91,7 +91,7 @@ func (c *program) printProblems(ps config.Problems, files int) error {
 		return printJSON(c.Out, ps)
 	}
 	for _, line := range ps.Lines() {
-		if _, err := fmt.Fprintln(c.Out, line); err != nil {
+		if _, err := fmt.Fprintln(c.Out, printable(line)); err != nil {
 			return err
 		}
 	}

@@ -3,8 +3,10 @@ package redisconn
 import (
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -101,6 +103,9 @@ func (Refusal) RedisError() {}
 func ReachError(url, setting string, err error) error {
 	if Answered(err) {
 		return fmt.Errorf("redis %s of %s: %w", MaskURL(url), setting, err)
+	}
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF) {
+		return fmt.Errorf("redis %s closed the connection: %w (is its maxclients reached, or a firewall between? is %s right?)", MaskURL(url), err, setting)
 	}
 	return fmt.Errorf("redis %s does not answer: %w (is it running, and is %s right?)", MaskURL(url), err, setting)
 }

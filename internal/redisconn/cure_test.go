@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -65,8 +66,9 @@ func TestWithCure(t *testing.T) {
 func TestReachError(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
-		"redis redis://****@h:1/0 does not answer: EOF (is it running, and is --redis right?)": errors.New("EOF"),
-		"redis redis://****@h:1/0 of --redis: WRONGPASS no":                                    Refusal("WRONGPASS no"),
+		"redis redis://****@h:1/0 does not answer: EOF (is it running, and is --redis right?)":                                                     errors.New("EOF"),
+		"redis redis://****@h:1/0 closed the connection: write: broken pipe (is its maxclients reached, or a firewall between? is --redis right?)": fmt.Errorf("write: %w", syscall.EPIPE),
+		"redis redis://****@h:1/0 of --redis: WRONGPASS no":                                                                                        Refusal("WRONGPASS no"),
 	} {
 		if got := ReachError("redis://:hunter2@h:1/0", "--redis", err).Error(); got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -12,13 +12,14 @@ const begin = `(://|\b(?:rediss?|unix):/+)`
 
 var (
 	// userinfoRE goes on to the last @, since a password may hold one, and
-	// from the scheme, since a token may stand where the user does.
-	userinfoRE = regexp.MustCompile(begin + `[^\n]*@`)
+	// from the scheme, since a token may stand where the user does. Behind a
+	// blank the @ is another's, such as in Redis's "on @user_script:56".
+	userinfoRE = regexp.MustCompile(begin + `[^\n]*[^\s]@`)
 	addressRE  = regexp.MustCompile(begin + `[^\s"]*`)
 	beginRE    = regexp.MustCompile(begin)
 	portRE     = regexp.MustCompile(`^([^:]*|\[.*\])(:\d{0,5})?:?$`)
-	optionRE   = regexp.MustCompile(`([?&;][^=&;?\s]*=)[^\s&;"']*`)
-	secretRE   = regexp.MustCompile(`(?i)([?&;](?:password|passwd|auth|token|secret|username)=)[^\s&;"']+`)
+	pathRE     = regexp.MustCompile(`^/*-?\d*/*$`)
+	secretRE   = regexp.MustCompile(`(?i)([?&;](?:password|passwd|auth|token|secret|username)=)[^\s&;"']*[^\s&;"':]`)
 	// bareRE is a URL whose scheme is missing: user:password@host, or what
 	// stands before @host:port.
 	bareRE = regexp.MustCompile(`[^\s"]*:[^\s"]+@|[^\s"]+@([^\s"@:/]*:\d)`)
@@ -41,22 +42,60 @@ func MaskText(text string) string {
 }
 
 // maskAddress masks what stands from :// to the end of a URL that has lost its
-// user and password.
+// user and password: all that is no host, port, number of a database, path of a
+// socket, or name of an option, since a password may have come anywhere.
 func maskAddress(address string) string {
 	at := beginRE.FindStringIndex(address)[1]
-	host := address[at:]
-	if i := strings.IndexAny(host, `/?#'`); i >= 0 {
-		host = host[:i]
-	}
+	begin, rest := address[:at], address[at:]
+	rest = strings.TrimRight(rest, ":),.;'…") // of the sentence
+	end := address[at+len(rest):]
+	host, tail := cutBefore(rest, `/?#'`)
 	if !portRE.MatchString(host) {
-		return address[:at] + hidden
+		return begin + hidden + end
 	}
-	address, colon := strings.CutSuffix(address, ":") // of the sentence
-	address = optionRE.ReplaceAllString(address, "${1}"+hidden)
-	if colon {
-		address += ":"
+	path, query := cutBefore(tail, "?#'")
+	if !pathRE.MatchString(path) && !strings.HasPrefix(begin, "unix:") {
+		path = "/" + hidden
 	}
-	return address
+	return begin + host + path + maskQuery(query) + end
+}
+
+// cutBefore cuts before the first of some signs.
+func cutBefore(s, signs string) (before, after string) {
+	if i := strings.IndexAny(s, signs); i >= 0 {
+		return s[:i], s[i:]
+	}
+	return s, ""
+}
+
+// maskQuery leaves the names of options.
+func maskQuery(query string) string {
+	if query == "" || query[0] != '?' {
+		return query[:min(1, len(query))] + strings.Repeat(hidden, min(1, len(query)))
+	}
+	options := strings.FieldsFunc(query[1:], func(r rune) bool { return strings.ContainsRune("?&;", r) })
+	for i, o := range options {
+		name, _, isOption := strings.Cut(o, "=")
+		if options[i] = hidden; isOption && optionNames[name] {
+			options[i] = name + "=" + hidden
+		}
+	}
+	return "?" + strings.Join(options, "&")
+}
+
+// optionNames are those of go-redis, and of redis-py and Celery, which people
+// bring along: their names are no secrets.
+var optionNames = map[string]bool{
+	"db": true, "protocol": true, "client_name": true, "max_retries": true, "min_retry_backoff": true, "max_retry_backoff": true,
+	"dial_timeout": true, "read_timeout": true, "write_timeout": true, "pool_fifo": true, "pool_size": true, "pool_timeout": true,
+	"min_idle_conns": true, "max_idle_conns": true, "max_active_conns": true, "max_concurrent_dials": true,
+	"pipeline_pool_size": true, "pipeline_read_buffer_size": true, "pipeline_write_buffer_size": true,
+	"conn_max_idle_time": true, "idle_timeout": true, "conn_max_lifetime": true, "max_conn_age": true, "conn_max_lifetime_jitter": true,
+	"skip_verify":   true,
+	"ssl_cert_reqs": true, "ssl_ca_certs": true, "ssl_certfile": true, "ssl_keyfile": true, "ssl_check_hostname": true,
+	"socket_timeout": true, "socket_connect_timeout": true, "socket_keepalive": true, "health_check_interval": true,
+	"retry_on_timeout": true, "max_connections": true, "decode_responses": true, "encoding": true, "virtual_host": true,
+	"visibility_timeout": true, "username": true, "password": true,
 }
 
 func maskBare(text string) string {

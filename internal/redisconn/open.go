@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -35,11 +36,8 @@ type Options struct {
 // its context (ContextTimeoutEnabled, off by default in go-redis), dial and
 // pool waits by a few seconds.
 func Open(o Options) (*redis.Client, error) {
-	opt, err := redis.ParseURL(o.URL)
+	opt, err := parse(o.URL)
 	if err != nil {
-		return nil, fmt.Errorf("redisconn: %s: %w", MaskURL(o.URL), badURL(o.URL, err))
-	}
-	if err := checkAddress(opt); err != nil {
 		return nil, fmt.Errorf("redisconn: %s: %w", MaskURL(o.URL), err)
 	}
 	opt.ClientName = o.Name
@@ -57,6 +55,75 @@ func Open(o Options) (*redis.Client, error) {
 		opt.PoolSize = o.PoolSize
 	}
 	return redis.NewClient(opt), nil
+}
+
+// parse reads a URL. What go-redis takes and no server can have, what would
+// silently mean another server than the one that was written, and what its pool
+// panics at, is refused too.
+func parse(raw string) (*redis.Options, error) {
+	opt, err := redis.ParseURL(raw)
+	if err != nil {
+		return nil, badURL(raw, err)
+	}
+	if u, err := url.Parse(raw); err != nil || u.Opaque != "" || !strings.Contains(raw, "://") {
+		return nil, errors.New("it does not begin with redis://, rediss:// or unix://") // redis:host is localhost to go-redis
+	}
+	if err := checkAddress(opt); err != nil {
+		return nil, err
+	}
+	return opt, checkOptions(opt)
+}
+
+const (
+	maxConns   = 10_000
+	maxBuffer  = 64 << 20 // bytes, of one connection
+	maxBackoff = time.Minute
+)
+
+// checkOptions bounds the numbers behind the question mark. 0 stands for an
+// option that is not there; -1 switches a timeout, retries or the pool of
+// pipelines off.
+func checkOptions(opt *redis.Options) error {
+	for _, o := range []struct {
+		name      string
+		n         int
+		low, high int
+	}{
+		{"pool_size", opt.PoolSize, 1, maxConns},
+		{"min_idle_conns", opt.MinIdleConns, 1, maxConns},
+		{"max_idle_conns", opt.MaxIdleConns, 1, maxConns},
+		{"max_active_conns", opt.MaxActiveConns, 1, maxConns},
+		{"max_concurrent_dials", opt.MaxConcurrentDials, 1, maxConns},
+		{"pipeline_pool_size", opt.PipelinePoolSize, -1, maxConns},
+		{"pipeline_read_buffer_size", opt.PipelineReadBufferSize, 1, maxBuffer},
+		{"pipeline_write_buffer_size", opt.PipelineWriteBufferSize, 1, maxBuffer},
+		{"max_retries", opt.MaxRetries, -1, 100},
+		{"protocol", opt.Protocol, 2, 3},
+	} {
+		if o.n != 0 && (o.n < o.low || o.n > o.high) {
+			return fmt.Errorf("its option %s is not from %d to %d", o.name, o.low, o.high)
+		}
+	}
+	for _, o := range []struct {
+		name string
+		d    time.Duration
+		high time.Duration
+	}{
+		{"min_retry_backoff", opt.MinRetryBackoff, maxBackoff},
+		{"max_retry_backoff", opt.MaxRetryBackoff, maxBackoff},
+		{"dial_timeout", opt.DialTimeout, math.MaxInt64},
+		{"read_timeout", opt.ReadTimeout, math.MaxInt64},
+		{"write_timeout", opt.WriteTimeout, math.MaxInt64},
+		{"pool_timeout", opt.PoolTimeout, math.MaxInt64},
+		{"conn_max_idle_time", opt.ConnMaxIdleTime, math.MaxInt64},
+		{"conn_max_lifetime", opt.ConnMaxLifetime, math.MaxInt64},
+		{"conn_max_lifetime_jitter", opt.ConnMaxLifetimeJitter, math.MaxInt64},
+	} {
+		if o.d < -1 || o.d > o.high { // so many seconds that they wrapped around
+			return fmt.Errorf("its option %s is too long", o.name)
+		}
+	}
+	return nil
 }
 
 // checkAddress refuses what no server can have, and would fail only when it is
@@ -77,6 +144,9 @@ func checkAddress(opt *redis.Options) error {
 	}
 	if strings.Contains(host, ",") {
 		return errors.New("it names several hosts: one server is used")
+	}
+	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
+		return errors.New("its host has a colon: is the at sign behind a password missing?")
 	}
 	return nil
 }
@@ -118,13 +188,18 @@ func badURL(raw string, err error) error {
 		return errors.New("it is no URL")
 	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
 		return errors.New("it does not begin with redis://, rediss:// or unix://")
+	case errors.As(err, new(*strconv.NumError)) && strings.Contains(err.Error(), "database number"):
+		return errors.New("its option db is no database number")
 	case strings.Contains(err.Error(), "database number"), strings.Contains(err.Error(), "URL path"):
 		return errors.New("its path is no database number")
 	case strings.Contains(err.Error(), "socket path"):
 		return errors.New("it names no socket")
 	}
-	if name, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok && strings.Contains(raw, name+"=") {
-		return fmt.Errorf("it has an unknown option (%s)", name)
+	if name, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
+		if optionNames[name] {
+			return fmt.Errorf("it has an unknown option (%s)", name)
+		}
+		return errors.New("it has an unknown option")
 	}
 	return errors.New("one of its options cannot be read")
 }

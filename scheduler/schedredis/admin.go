@@ -52,6 +52,19 @@ func (s *State) Load(ctx context.Context, jobs []string) ([]scheduler.JobState, 
 	return states, nil
 }
 
+// CheckJob tells that a key of a foreign type stands where the job's state
+// should: of such a job [State.Load] knows nothing. No key is no error.
+func (s *State) CheckJob(ctx context.Context, job string) error {
+	kind, err := s.client.Type(ctx, s.jobKey(job)).Result()
+	switch {
+	case err != nil:
+		return fmt.Errorf("schedredis: state of job %q: %w", job, err)
+	case kind != "none" && kind != "hash":
+		return fmt.Errorf("schedredis: state of job %q: the key %q is a %s, not a hash: somebody else wrote it", job, s.jobKey(job), kind)
+	}
+	return nil
+}
+
 // decodeJob reads one job's hash. A key of a foreign type is a job of which
 // nothing is known: its claims say what is wrong, and the others go on.
 func decodeJob(job string, cmd *redis.MapStringStringCmd, generation string) (scheduler.JobState, error) {
