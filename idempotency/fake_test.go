@@ -17,6 +17,7 @@ type fakeStore struct {
 
 	claim    func(n int) (idempotency.Verdict, idempotency.Record, error)
 	renew    func(ctx context.Context, n int) error
+	abandon  func(n int) error
 	complete func(n int) error
 }
 
@@ -61,7 +62,10 @@ func (f *fakeStore) Claim(_ context.Context, key idempotency.Key, owner idempote
 }
 
 func (f *fakeStore) Abandon(context.Context, idempotency.Key, idempotency.Owner) error {
-	f.count("abandon")
+	n := f.count("abandon")
+	if f.abandon != nil {
+		return f.abandon(n)
+	}
 	return nil
 }
 

@@ -36,9 +36,10 @@ type Guard struct {
 	log    *slog.Logger
 	keeper *lease.Keeper[*Hold]
 
-	mu     sync.Mutex
-	closed bool
-	wg     sync.WaitGroup
+	mu      sync.Mutex
+	closed  bool
+	closing chan struct{}
+	wg      sync.WaitGroup
 }
 
 // New returns a guard. It does not ask the store whether it is fit for records:
@@ -53,7 +54,7 @@ func New(cfg Config) (*Guard, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	g := &Guard{cfg: cfg, log: cfg.Logger}
+	g := &Guard{cfg: cfg, log: cfg.Logger, closing: make(chan struct{})}
 	g.keeper = lease.NewKeeper(g.renew, lease.Options{})
 	return g, nil
 }
@@ -65,7 +66,10 @@ func (g *Guard) Store() Store { return g.cfg.Store }
 // in progress until their leases pass: end them before.
 func (g *Guard) Close() {
 	g.mu.Lock()
-	g.closed = true
+	if !g.closed {
+		g.closed = true
+		close(g.closing)
+	}
 	g.mu.Unlock()
 	g.keeper.Close()
 	g.wg.Wait()
@@ -276,7 +280,13 @@ func (g *Guard) claim(ctx context.Context, h *Hold) (Verdict, Record, error) {
 	return 0, Record{}, err
 }
 
-// abandon gives back, in the background, what a claim may have won.
+// lateLooks are the pauses before a claim without an answer is given back once
+// more: it may still be on its way, since the store serves the connection of the
+// first try, and then reads the closed one to its end.
+var lateLooks = [...]time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second}
+
+// abandon gives back, in the background, what a claim may have won, or may yet
+// win.
 func (g *Guard) abandon(ctx context.Context, c Claim) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -284,11 +294,32 @@ func (g *Guard) abandon(ctx context.Context, c Claim) {
 		return
 	}
 	g.wg.Go(func() {
-		if err := g.call(context.WithoutCancel(ctx), OpRelease, func(ctx context.Context) error {
-			return g.cfg.Store.Abandon(ctx, c.Key, c.Owner)
-		}); err != nil && !errors.Is(err, ErrStale) && !errors.Is(err, ErrRecordLost) {
+		err := g.abandonOnce(ctx, c)
+		var closing <-chan struct{} // Close waits for one more look, not for all
+	looks:
+		for _, pause := range lateLooks {
+			if err == nil {
+				break
+			}
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-closing:
+				timer.Stop()
+				break looks
+			}
+			closing = g.closing
+			err = g.abandonOnce(ctx, c)
+		}
+		if err != nil && !errors.Is(err, ErrStale) && !errors.Is(err, ErrRecordLost) {
 			g.log.Warn("a claim without an answer could not be given back; its lease bounds it", "key", c.Key.Text, "error", err)
 		}
+	})
+}
+
+func (g *Guard) abandonOnce(ctx context.Context, c Claim) error {
+	return g.call(context.WithoutCancel(ctx), OpRelease, func(ctx context.Context) error {
+		return g.cfg.Store.Abandon(ctx, c.Key, c.Owner)
 	})
 }
 

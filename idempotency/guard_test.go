@@ -176,6 +176,43 @@ func TestClaimAsksAgain(t *testing.T) {
 	})
 }
 
+// A claim that was given up may be carried out after it was given back: it is
+// looked for again, up to four times in all, and by a guard that closes twice.
+func TestAbandonedClaimThatComesLate(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		found, want int
+		close       bool
+	}{
+		"at the third look": {found: 3, want: 3}, "never": {found: 99, want: 4}, "closing": {found: 99, want: 2, close: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, g *idempotency.Guard, s *fakeStore, _ *tally) {
+				s.claim = func(int) (idempotency.Verdict, idempotency.Record, error) {
+					return 0, idempotency.Record{}, idempotency.ErrStoreUnavailable
+				}
+				s.abandon = func(n int) error {
+					if n < c.found {
+						return idempotency.ErrRecordLost
+					}
+					return nil
+				}
+				if _, err := g.Claim(t.Context(), testKey); !errors.Is(err, idempotency.ErrStoreUnavailable) {
+					t.Fatalf("got %v", err)
+				}
+				if c.close {
+					g.Close()
+				} else {
+					after(5 * time.Second)
+				}
+				if n := s.seen("abandon"); n != c.want {
+					t.Errorf("given back %d times, want %d", n, c.want)
+				}
+			})
+		})
+	}
+}
+
 // TestRenewedUntilEnded: every third of the lease while the function runs, and
 // not once after the end was sent.
 func TestRenewedUntilEnded(t *testing.T) {

@@ -166,7 +166,8 @@ func (g *Guard) attempt(ctx context.Context, key string, s settings) (*Handle, e
 		return nil, closedOr(err)
 	}
 	grant, err := g.ask(ctx, h)
-	if err == nil {
+	answered := err == nil
+	if answered {
 		h.fence = grant.Fence
 		h.since = time.Now()
 		if h.entry.Confirm() {
@@ -179,7 +180,7 @@ func (g *Guard) attempt(ctx context.Context, key string, s settings) (*Handle, e
 	}
 	h.entry.Remove()
 	if !definite(err) || errors.Is(err, ErrClosed) {
-		g.cleanup(ctx, h.ref, s.labels)
+		g.cleanup(ctx, h.ref, s.labels, answered)
 	}
 	g.leave(key, l)
 	return nil, err

@@ -240,25 +240,58 @@ func (g *Guard) done() {
 	}
 }
 
+// lateLooks are the pauses before cleanup looks again. A request that was cut
+// off may still be on its way: the store serves the connection of the release
+// first, and then reads the closed one to its end.
+var lateLooks = [...]time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second}
+
 // cleanup releases by token, in the background, what an attempt may have got
-// without knowing it. The context is the attempt's, which may be over.
-func (g *Guard) cleanup(ctx context.Context, ref Ref, l Labels) {
+// without knowing it, or may yet get if it was not answered. The context is the
+// attempt's, which may be over.
+func (g *Guard) cleanup(ctx context.Context, ref Ref, l Labels, answered bool) {
 	g.mu.Lock()
 	g.active++ // the attempt still counts, so the guard is not idle here
 	g.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	go func() {
 		defer g.done()
-		defer cancel()
-		result, err := g.backend.Release(ctx, ref)
+		result, err := g.undo(context.WithoutCancel(ctx), ref, answered)
 		if err != nil {
-			result = ReleaseUnknown
 			g.log.Warn("release after a failed acquire failed; the lock runs out by itself", "key", ref.Key, "error", err)
 		}
 		if f := g.obs.Cleanup; f != nil {
 			f(l, g.backend.Name(), result)
 		}
 	}()
+}
+
+func (g *Guard) undo(ctx context.Context, ref Ref, answered bool) (Release, error) {
+	result, err := g.undoOnce(ctx, ref)
+	closing := (<-chan struct{})(nil) // a guard that closes looks once again, not for long
+	for _, pause := range lateLooks {
+		if result == Released || answered && err == nil {
+			break
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-closing:
+			timer.Stop()
+			return result, err
+		}
+		closing = g.closing
+		result, err = g.undoOnce(ctx, ref)
+	}
+	return result, err
+}
+
+func (g *Guard) undoOnce(ctx context.Context, ref Ref) (Release, error) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	result, err := g.backend.Release(ctx, ref)
+	if err != nil {
+		result = ReleaseUnknown
+	}
+	return result, err
 }
 
 // renew is the watchdog's call.

@@ -98,11 +98,48 @@ func TestCancelDuringAcquireLeavesNothing(t *testing.T) {
 			t.Errorf("Acquire: %v, want the context's error and its cause", err)
 		}
 		time.Sleep(time.Minute)
-		if w.Held("k") || w.Calls("release") != 1 {
-			t.Errorf("held %v, %d releases by token, want 1", w.Held("k"), w.Calls("release"))
+		if w.Held("k") || w.Calls("release") != 4 {
+			t.Errorf("held %v, %d releases by token, want 4", w.Held("k"), w.Calls("release"))
 		}
-		w.watch.want(t, "1s cancelled L memory", "1s cleanup L memory not_held")
+		w.watch.want(t, "1s cancelled L memory", "2.25s cleanup L memory not_held")
 	})
+}
+
+// late is a store that carries out a request some time after its caller has
+// given up, as Redis does with what stands in a closed connection.
+type late struct {
+	*locktest.Memory
+	by time.Duration
+}
+
+func (l *late) TryAcquire(ctx context.Context, a lockguard.Attempt) (lockguard.Grant, error) {
+	<-ctx.Done()
+	time.AfterFunc(l.by, func() { _, _ = l.Memory.TryAcquire(context.WithoutCancel(ctx), a) })
+	return lockguard.Grant{}, ctx.Err()
+}
+
+func TestAcquireThatComesAfterItsRelease(t *testing.T) {
+	for _, by := range []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &locktest.Memory{}
+			g, err := lockguard.New(lockguard.Config{Backend: &late{Memory: m, by: by}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := g.TryAcquire(ctx, "k", lockguard.WithTTL(time.Minute)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("TryAcquire: %v", err)
+			}
+			time.Sleep(3 * time.Second)
+			if m.Held("k") {
+				t.Errorf("%v late: the lock is left to its TTL", by)
+			}
+			if err := g.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 func TestTooSlow(t *testing.T) {
@@ -118,8 +155,8 @@ func TestTooSlow(t *testing.T) {
 			t.Errorf("TryAcquire: %v, want ErrTooSlow", err)
 		}
 		time.Sleep(time.Minute)
-		if w.Held("k") || w.Calls("release") != 1 {
-			t.Errorf("held %v, %d releases by token, want 1", w.Held("k"), w.Calls("release"))
+		if w.Held("k") || w.Calls("release") != 4 {
+			t.Errorf("held %v, %d releases by token, want 4", w.Held("k"), w.Calls("release"))
 		}
 	})
 }

@@ -95,8 +95,8 @@ func holderOf(key string, reply []any) (lockguard.Holder, error) {
 	if !ok {
 		return h, fmt.Errorf("%w: holder: %v", errReply, reply)
 	}
-	if pttl > 0 { // −1: it never runs out
-		h.Left = time.Duration(pttl) * time.Millisecond
+	if pttl >= 0 { // −1: it never runs out; 0: it does within this millisecond
+		h.Left = time.Duration(max(pttl, 1)) * time.Millisecond
 	}
 	if len(reply) == 2 {
 		h.Foreign = true
