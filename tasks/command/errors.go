@@ -80,7 +80,9 @@ func notStarted(ctx context.Context, err error) error {
 // shortage tells what the machine lacks for now, such as file descriptors,
 // from what is wrong with the program.
 func shortage(err error) bool {
-	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM} {
+	// EBADF: the child may not put a descriptor at a number above the limit
+	// (dup2(2)).
+	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.EBADF} {
 		if errors.Is(err, lack) {
 			return true
 		}
