@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/internal/park"
 )
 
 // finish does what an outcome asks for and answers asynq. What asynq has given
@@ -35,7 +36,7 @@ func (e *Engine) finish(ctx context.Context, it *item, out tasks.Outcome) error 
 	if err != nil {
 		// Nothing is written down; it comes back, or its lease is over.
 		e.log.Error("outcome could not be written", "task_id", it.id, "task", it.msg.task.Name, "outcome", out.Kind.String(), "error", err)
-		return e.comeBack(ctx, it, &again{after: parkFirst, why: err.Error()})
+		return e.comeBack(ctx, it, &again{after: park.First, why: err.Error()})
 	}
 	e.tell(it, out)
 	e.leftLine(it, out)
@@ -152,7 +153,7 @@ func (e *Engine) parked(ctx context.Context, it *item, out tasks.Outcome) (error
 	case won:
 		it.past.FirstPark = 0
 	}
-	delay := parkDelay(p, it.past.N, waits)
+	delay := park.Delay(p, it.past.N, waits)
 	if waits {
 		limit := waitLimit(p, it.past.firstPark())
 		oldest, err := e.join(ctx, p.Key, it.past.firstPark(), it.who())
@@ -224,7 +225,7 @@ func (e *Engine) tell(it *item, out tasks.Outcome) {
 	case tasks.Parked:
 		call2(o.Parked, it.queue, string(out.Park.Reason))
 	case tasks.Retried:
-		call2(o.Parked, it.queue, parkRetry)
+		call2(o.Parked, it.queue, park.Retry)
 	case tasks.Returned:
 		call2(o.Returned, it.queue, 1)
 	case tasks.Succeeded, tasks.Revoked:

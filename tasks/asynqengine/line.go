@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -13,45 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/internal/park"
 )
-
-// How long messages are parked.
-const (
-	parkFirst  = time.Second      // doubled per park in a row
-	parkMost   = 30 * time.Second // bound of the doubling
-	parkGuard  = 10 * time.Second // a guard that only a newer replica knows
-	suspectGap = time.Second      // a suspect while another one runs
-	parkJitter = 0.2
-)
-
-// The reasons for which the engine itself parks.
-const (
-	parkETA     = "eta"
-	parkRetry   = "retry"
-	parkSuspect = "suspect"
-)
-
-// parkBackoff is the wait of the n-th park in a row, n from 1.
-func parkBackoff(n int) time.Duration {
-	d := parkFirst
-	for i := 1; i < n && d < parkMost; i++ {
-		d *= 2
-	}
-	return min(d, parkMost)
-}
-
-// parkDelay is the timer of the n-th park in a row, ± 20 %, so that what was
-// parked together does not come back together.
-func parkDelay(p tasks.Park, n int, waits bool) time.Duration {
-	d := parkBackoff(n)
-	switch {
-	case p.Reason == tasks.ParkGuard:
-		d = parkGuard
-	case waits && p.Left > 0:
-		d = min(p.Left, d)
-	}
-	return time.Duration(float64(d) * (1 + parkJitter*(2*rand.Float64()-1)))
-}
 
 // The line of a key: a zset of who waits for it, by the time of the first
 // park. Only the oldest has a timer; the others are due at the end of their
@@ -242,7 +204,7 @@ func comesSoon(info *asynq.TaskInfo) bool {
 	case asynq.TaskStateActive, asynq.TaskStatePending:
 		return true
 	case asynq.TaskStateRetry, asynq.TaskStateScheduled:
-		return time.Until(info.NextProcessAt) < 2*parkMost
+		return time.Until(info.NextProcessAt) < 2*park.Most
 	default: // ended by hand
 		return false
 	}

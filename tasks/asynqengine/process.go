@@ -11,6 +11,7 @@ import (
 
 	"github.com/solobeat/solobeat/internal/failpoint"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/internal/park"
 )
 
 // again is what asynq is told about a task that shall come back: when, and
@@ -94,7 +95,7 @@ func (e *Engine) process(ctx context.Context, t *asynq.Task) error {
 	var err error
 	if it.past, now, err = e.readPast(ctx, it.id); err != nil {
 		call2(e.cfg.Observer.Parked, it.queue, string(tasks.ParkStore))
-		return &again{after: parkFirst, why: err.Error()}
+		return &again{after: park.First, why: err.Error()}
 	}
 	taken := time.Now()
 	it.msg, err = decode(t.Type(), t.Payload(), t.Headers())
@@ -110,7 +111,7 @@ func (e *Engine) process(ctx context.Context, t *asynq.Task) error {
 	case errors.Is(err, errMalformed):
 		return e.finish(ctx, it, dead(err, tasks.ReasonMalformed, ""))
 	case err != nil:
-		return &again{after: parkFirst, why: err.Error()}
+		return &again{after: park.First, why: err.Error()}
 	}
 	return e.judge(ctx, it)
 }
@@ -164,7 +165,7 @@ const (
 // judge turns away what may not run yet, or not again, and runs the rest.
 func (e *Engine) judge(ctx context.Context, it *item) error {
 	if wait := it.msg.task.ETA.Sub(it.deliv.StoreNow()); !it.msg.task.ETA.IsZero() && wait > 0 {
-		call2(e.cfg.Observer.Parked, it.queue, parkETA)
+		call2(e.cfg.Observer.Parked, it.queue, park.ETA)
 		return &again{after: time.Until(wholeSecond(time.Now().Add(wait))), why: "not before " + it.msg.task.ETA.Format(time.RFC3339)}
 	}
 	switch deaths := it.deaths(); {
@@ -174,8 +175,8 @@ func (e *Engine) judge(ctx context.Context, it *item) error {
 		// One at a time, so that whoever kills the process is told from those
 		// that only ran beside it.
 		if !e.suspect.CompareAndSwap(false, true) {
-			call2(e.cfg.Observer.Parked, it.queue, parkSuspect)
-			return e.comeBack(ctx, it, &again{after: suspectGap, why: "another suspect runs"})
+			call2(e.cfg.Observer.Parked, it.queue, park.Suspect)
+			return e.comeBack(ctx, it, &again{after: park.SuspectGap, why: "another suspect runs"})
 		}
 		defer e.suspect.Store(false)
 		call1(e.cfg.Observer.Suspect, it.queue)

@@ -6,14 +6,7 @@ import (
 
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
-)
-
-// Reasons of parks that the engine decides by itself, beside those of package
-// tasks.
-const (
-	parkETA     = "eta"
-	parkRetry   = "retry"
-	parkSuspect = "suspect"
+	"github.com/solobeat/solobeat/tasks/internal/park"
 )
 
 // admit decides what becomes of a message that was just taken: nil for a run,
@@ -33,7 +26,7 @@ func (e *Engine) admit(it *item, now time.Time) *commit {
 	}
 	e.noteNaive(m)
 	if m.ETA.After(now) {
-		return e.parkUntil(it, m.ETA, parkETA)
+		return e.parkUntil(it, m.ETA, park.ETA)
 	}
 	return nil
 }

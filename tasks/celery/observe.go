@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/internal/park"
 )
 
 func call0(f func()) {
@@ -81,7 +82,7 @@ func (e *Engine) settled(c *commit) {
 		}
 		return
 	case tasks.Retried:
-		call2(o.Parked, it.src.queue, parkRetry)
+		call2(o.Parked, it.src.queue, park.Retry)
 	case tasks.Returned:
 		call2(o.Returned, it.src.queue, 1)
 		return

@@ -2,37 +2,13 @@ package celery
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
+	"github.com/solobeat/solobeat/tasks/internal/park"
 )
-
-// How long messages are parked.
-const (
-	parkFirst  = time.Second      // doubled per park in a row
-	parkMost   = 30 * time.Second // bound of the doubling
-	parkGuard  = 10 * time.Second // a guard that only a newer replica knows
-	suspectGap = time.Second      // a suspect while another one runs
-	parkJitter = 0.2
-)
-
-// parkBackoff is the wait of the n-th park in a row, n from 1.
-func parkBackoff(n int) time.Duration {
-	d := parkFirst
-	for i := 1; i < n && d < parkMost; i++ {
-		d *= 2
-	}
-	return min(d, parkMost)
-}
-
-// jittered spreads a wait by ± 20 %, so that what was parked together does
-// not come back together.
-func jittered(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (1 + parkJitter*(2*rand.Float64()-1)))
-}
 
 // parkUntil parks a message as it is until an instant.
 func (e *Engine) parkUntil(it *item, at time.Time, reason string) *commit {
@@ -68,7 +44,7 @@ func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
 	if err != nil {
 		return e.deadLetter(it, tasks.ReasonMalformed, err.Error(), wire.ExceptionOf(err))
 	}
-	delay := parkDelay(p, note.N, waits)
+	delay := park.Delay(p, note.N, waits)
 	o := e.parkOp(it, raw, now.Add(delay))
 	if waits {
 		limit := waitLimit(p, first)
@@ -79,17 +55,6 @@ func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
 		o.Line, o.Order, o.Delay = e.keys.line(p.Key), micros(first), strconv.FormatInt(delay.Microseconds(), 10)
 	}
 	return &commit{it: it, out: out, op: o}
-}
-
-// parkDelay is the timer of the n-th park in a row.
-func parkDelay(p tasks.Park, n int, waits bool) time.Duration {
-	switch {
-	case p.Reason == tasks.ParkGuard:
-		return jittered(parkGuard)
-	case waits && p.Left > 0:
-		return jittered(min(p.Left, parkBackoff(n)))
-	}
-	return jittered(parkBackoff(n))
 }
 
 // waitLimit is the end of a wait for a lock or a record: 24 h after the first

@@ -358,18 +358,6 @@ func TestParkedMessagesAreAnsweredAtTheirEnd(t *testing.T) {
 	}
 }
 
-func TestParkBackoff(t *testing.T) {
-	t.Parallel()
-	for i, s := range []int{1, 2, 4, 8, 16, 30, 30} {
-		if got, want := parkBackoff(i+1), time.Duration(s)*time.Second; got != want {
-			t.Errorf("park %d: %v, want %v", i+1, got, want)
-		}
-	}
-	if got := parkBackoff(1 << 30); got != 30*time.Second {
-		t.Error(got)
-	}
-}
-
 func TestParkForStoreAndGuard(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

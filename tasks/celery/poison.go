@@ -3,6 +3,8 @@ package celery
 import (
 	"context"
 	"time"
+
+	"github.com/solobeat/solobeat/tasks/internal/park"
 )
 
 // suspectDeaths is the number of deaths from which a message is a suspect.
@@ -19,7 +21,7 @@ const suspectDeaths = 2
 func (l *loop) startSuspect(it *item) {
 	if l.suspect != nil {
 		now := l.e.clock.now()
-		c := l.e.parkUntil(it, now.Add(suspectGap), parkSuspect)
+		c := l.e.parkUntil(it, now.Add(park.SuspectGap), park.Suspect)
 		c.op.Line, c.op.Order = l.e.keys.suspects(), micros(now)
 		l.queue(c)
 		return

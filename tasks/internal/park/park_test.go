@@ -1,0 +1,48 @@
+package park
+
+import (
+	"testing"
+	"time"
+
+	"github.com/solobeat/solobeat/tasks"
+)
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	for i, s := range []int{1, 2, 4, 8, 16, 30, 30} {
+		if got, want := Backoff(i+1), time.Duration(s)*time.Second; got != want {
+			t.Errorf("park %d: %v, want %v", i+1, got, want)
+		}
+	}
+	if got := Backoff(1 << 30); got != 30*time.Second {
+		t.Error(got)
+	}
+}
+
+func TestDelay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		park  tasks.Park
+		n     int
+		waits bool
+		want  time.Duration
+	}{
+		"store":                  {park: tasks.Park{Reason: tasks.ParkStore}, n: 3, want: 4 * time.Second},
+		"a newer guard":          {park: tasks.Park{Reason: tasks.ParkGuard}, n: 1, want: 10 * time.Second},
+		"a lock that ends soon":  {park: tasks.Park{Reason: tasks.ParkLock, Left: time.Second}, n: 9, waits: true, want: time.Second},
+		"a lock that ends later": {park: tasks.Park{Reason: tasks.ParkLock, Left: time.Hour}, n: 2, waits: true, want: 2 * time.Second},
+		"a lock without an end":  {park: tasks.Park{Reason: tasks.ParkLock}, n: 2, waits: true, want: 2 * time.Second},
+	} {
+		seen := map[time.Duration]bool{}
+		for range 50 {
+			d := Delay(c.park, c.n, c.waits)
+			seen[d] = true
+			if d < c.want*8/10 || d > c.want*12/10 {
+				t.Errorf("%s: %v, want %v ± 20 %%", name, d, c.want)
+			}
+		}
+		if len(seen) < 2 {
+			t.Errorf("%s: always %v: what was parked together comes back together", name, seen)
+		}
+	}
+}
