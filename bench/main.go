@@ -36,6 +36,13 @@ type group struct {
 func groups() []group {
 	return []group{
 		{"throughput", throughput},
+		{"delay", delay},
+		{"latency", latency},
+		{"idle", idle},
+		{"guards", guards},
+		{"renewals", renewals},
+		{"locks", locks},
+		{"waiter", waiter},
 	}
 }
 

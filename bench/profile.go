@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
@@ -53,4 +54,20 @@ func profileMark(path string) func(p *rig.Proc, begins bool) {
 			return err == nil, nil
 		})
 	}
+}
+
+// profileHere profiles work that is done in this process.
+func (b *bench) profileHere(ctx context.Context, work func() error) string {
+	return b.profileOf(ctx, func(path string) error {
+		f, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+		return work()
+	})
 }
