@@ -43,6 +43,7 @@ func groups() []group {
 		{"renewals", renewals},
 		{"locks", locks},
 		{"waiter", waiter},
+		{"jobs", jobs},
 	}
 }
 

@@ -278,11 +278,11 @@ func (b *bench) guardFile(name, format, task string) (string, error) {
 func guards(ctx context.Context, b *bench) error {
 	kinds := []struct{ name, format string }{{"unguarded", ""}, {"lock", lockOnly}, {"lock and record", lockAndRecord}}
 	full := b.of(fullCount, tinyCount)
-	many, err := b.messages(ctx, "bench.noop", full+warmUp)
+	noops, err := b.messages(ctx, "bench.noop", full+warmUp)
 	if err != nil {
 		return err
 	}
-	few, err := b.messages(ctx, "bench.clock", b.of(120, 40))
+	clocks, err := b.messages(ctx, "bench.clock", b.of(120, 40))
 	if err != nil {
 		return err
 	}
@@ -290,13 +290,13 @@ func guards(ctx context.Context, b *bench) error {
 	rates, cpu, trips := map[string]series{}, map[string]series{}, map[string]series{}
 	configs := map[string]string{}
 	for _, k := range kinds {
-		s := b.ours(celeryQueue{many}, full, "")
+		s := b.ours(celeryQueue{noops}, full, "")
 		if k.format != "" {
 			file, err := b.guardFile(k.name, k.format, "bench.noop")
 			if err != nil {
 				return err
 			}
-			s = b.ours(celeryQueue{many}, full, file)
+			s = b.ours(celeryQueue{noops}, full, file)
 			if configs[k.name], err = b.guardFile(k.name, k.format, "bench.clock"); err != nil {
 				return err
 			}
@@ -309,7 +309,7 @@ func guards(ctx context.Context, b *bench) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", k.name, err)
 			}
-			one, err := b.singly(ctx, few, configs[k.name], true)
+			one, err := b.singly(ctx, clocks, configs[k.name], true)
 			if err != nil {
 				return fmt.Errorf("%s: %w", k.name, err)
 			}

@@ -29,7 +29,12 @@ func clock(context.Context, noopIn) (int64, error) { return time.Now().UnixNano(
 
 func main() {
 	if path := os.Getenv("BENCH_PROFILE"); path != "" {
-		go profile(path)
+		marks := make(chan os.Signal, 2)
+		if os.Getenv("BENCH_PROFILE_START") != "" {
+			marks <- syscall.SIGUSR1
+		}
+		signal.Notify(marks, syscall.SIGUSR1, syscall.SIGUSR2)
+		go profile(path, marks)
 	}
 	var reg tasks.Registry
 	if err := errors.Join(tasks.Register(&reg, "bench.noop", noop), tasks.Register(&reg, "bench.clock", clock)); err != nil {
@@ -39,9 +44,7 @@ func main() {
 	solobeat.Main(&reg)
 }
 
-func profile(path string) {
-	marks := make(chan os.Signal, 1)
-	signal.Notify(marks, syscall.SIGUSR1, syscall.SIGUSR2)
+func profile(path string, marks <-chan os.Signal) {
 	for mark := range marks {
 		if mark == syscall.SIGUSR2 {
 			pprof.StopCPUProfile()
