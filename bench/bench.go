@@ -25,12 +25,13 @@ type bench struct {
 	dir    string // of this run, removed at its end
 	python string // of the newest Celery
 	rounds int
-	tiny   bool
 	group  string
 	began  time.Time
 	stderr io.Writer
 
 	sides string // of throughput, "" for all
+	// explained: a tiny run has its profile.
+	explained bool
 
 	// made are Celery's messages by task, kept their file if any.
 	made map[string][]string
@@ -39,7 +40,7 @@ type bench struct {
 
 // prepare finds what is needed and builds the programs.
 func prepare(ctx context.Context, rounds int, tiny bool, stderr io.Writer) (*bench, error) {
-	b := &bench{rounds: max(rounds, 1), tiny: tiny, began: time.Now(), stderr: stderr, made: map[string][]string{}}
+	b := &bench{report: report{tiny: tiny}, rounds: max(rounds, 1), began: time.Now(), stderr: stderr, made: map[string][]string{}}
 	if tiny {
 		b.rounds = 1
 	}

@@ -48,10 +48,10 @@ func (b *bench) lateness(ctx context.Context, config string) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("no tick came: %w", err), w.stop())
 	}
-	window := int64(b.of(10, 3))
+	window := int64(b.of(10, 2))
 	first := time.Now().Unix() + 3 // its start is over
 	until := time.Unix(first+window*int64(b.rounds), 0).Add(2 * time.Second)
-	b.say("%d jobs, %d of them due each second, for %d s", allJobs, ticksASec, window*int64(b.rounds))
+	b.say("%d jobs, %d of them due each second, for %d s", b.of(allJobs, tinyJobs), ticksASec, window*int64(b.rounds))
 	before, redisBefore, err := used(ctx, srv, p)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (b *bench) lateness(ctx context.Context, config string) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, time.Duration(b.of(10, 3))*time.Second); err != nil {
+	if err := pause(ctx, time.Duration(b.of(10, 2))*time.Second); err != nil {
 		return err
 	}
 	p.Stop()
@@ -81,7 +81,7 @@ func (b *bench) lateness(ctx context.Context, config string) error {
 		return err
 	}
 	line, err := b.judgeLateness(w.arrivals, pushedAt, first, window)
-	if err == nil && !line.met {
+	if err == nil && b.missed(line) {
 		line.profile = b.profileScheduler(ctx, config, false)
 	}
 	return err

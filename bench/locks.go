@@ -16,11 +16,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
+	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/lockguard/lockredis"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/solobeat/solobeat/bench/rig"
-	"github.com/solobeat/solobeat/lockguard"
-	"github.com/solobeat/solobeat/lockguard/lockredis"
 )
 
 const (
@@ -212,7 +212,7 @@ func (b *bench) judgeLocks(ctx context.Context, ours locker, rates, cpu map[int]
 	} {
 		r := rates[line.goroutines][solobeat].over(rates[line.goroutines][line.peer])
 		row := b.judge(fmt.Sprintf("acquire + release : %s, %s", line.peer, goroutinesText(line.goroutines)), fmt.Sprintf("≥ %.1f ×", line.bar), r.show("%.2f", "×"), r.median() >= line.bar)
-		if !row.met {
+		if b.missed(row) {
 			row.profile = b.profileHere(ctx, func() error {
 				_, _, err := ours.pairs(ctx, line.goroutines, 2*time.Second)
 				return err

@@ -20,7 +20,7 @@ const profileLines = 15
 // profileOf runs work, which writes a CPU profile to a path, and shows where the
 // time went.
 func (b *bench) profileOf(ctx context.Context, work func(path string) error) string {
-	b.say("a bar was not met: once more with a CPU profile")
+	b.say("once more, with a CPU profile")
 	path := filepath.Join(b.dir, fmt.Sprintf("profile-%d", time.Now().UnixNano()))
 	if err := work(path); err != nil {
 		return "no profile: " + err.Error()
@@ -36,20 +36,20 @@ func (b *bench) profileOf(ctx context.Context, work func(path string) error) str
 // profileSide is one more round of a side whose worker is ours.
 func (b *bench) profileSide(ctx context.Context, s side) string {
 	return b.profileOf(ctx, func(path string) error {
-		_, err := b.measure(ctx, s, profileMark(path), "BENCH_PROFILE="+path)
+		_, err := b.measure(ctx, s, profileMark(ctx, path), "BENCH_PROFILE="+path)
 		return err
 	})
 }
 
 // profileMark tells our worker when its profile begins and ends.
-func profileMark(path string) func(p *rig.Proc, begins bool) {
+func profileMark(ctx context.Context, path string) func(p *rig.Proc, begins bool) {
 	return func(p *rig.Proc, begins bool) {
 		if begins {
 			p.Signal(syscall.SIGUSR1)
 			return
 		}
 		p.Signal(syscall.SIGUSR2)
-		_ = rig.Until(context.Background(), 10*time.Second, 10*time.Millisecond, func() (bool, error) {
+		_ = rig.Until(ctx, 10*time.Second, 10*time.Millisecond, func() (bool, error) {
 			_, err := os.Stat(path)
 			return err == nil, nil
 		})

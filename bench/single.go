@@ -189,7 +189,7 @@ func latency(ctx context.Context, b *bench) error {
 
 // idle measures what a worker with nothing to do asks of Redis.
 func idle(ctx context.Context, b *bench) error {
-	span := time.Duration(b.of(30, 3)) * time.Second
+	span := time.Duration(b.of(30, 1)) * time.Second
 	perSecond, cpu := make(series, b.rounds), make(series, b.rounds)
 	what := make([]map[string]int64, b.rounds)
 	b.say("%d idle workers for %s, each with a Redis of its own", b.rounds, span)
@@ -206,7 +206,7 @@ func idle(ctx context.Context, b *bench) error {
 				return err
 			}
 			defer p.Stop()
-			if err := pause(ctx, 5*time.Second); err != nil { // it has started
+			if err := pause(ctx, time.Duration(b.of(5, 2))*time.Second); err != nil { // it has started
 				return err
 			}
 			perSecond[i], cpu[i], what[i], err = idleOne(ctx, srv, p, span)

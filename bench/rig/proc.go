@@ -37,7 +37,7 @@ func Start(ctx context.Context, dir, name string, env []string, argv ...string) 
 	cmd.Dir = dir
 	cmd.Env = append(environ(), env...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p := &Proc{Name: name, log: out.Name(), exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {

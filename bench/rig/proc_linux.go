@@ -1,7 +1,0 @@
-package rig
-
-import "syscall"
-
-func childAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package rig
-
-import "syscall"
-
-func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
