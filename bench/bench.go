@@ -126,15 +126,20 @@ func (b *bench) machine(ctx context.Context, began time.Time) []string {
 	if version("git", "-C", b.root, "status", "--porcelain", "--untracked-files=no") != "" {
 		commit += ", with changes"
 	}
-	load, _, _ := strings.Cut(readFile("/proc/loadavg"), "\n")
 	return []string{
 		fmt.Sprintf("%s, commit %s", began.UTC().Format("2006-01-02 15:04 UTC"), commit),
-		fmt.Sprintf("%d × %s, Linux %s, load at the start %s", runtime.NumCPU(), cpuModel(), strings.TrimSpace(readFile("/proc/sys/kernel/osrelease")), load),
+		fmt.Sprintf("%d × %s, Linux %s, load at the start %s", runtime.NumCPU(), cpuModel(), strings.TrimSpace(readFile("/proc/sys/kernel/osrelease")), load()),
 		fmt.Sprintf("Redis %s on the same machine, without persistence; %s; %s", redis, runtime.Version(), version(b.python, "-c",
 			`import sys; from importlib.metadata import version as v
 print("Python", sys.version.split()[0], "with Celery", v("celery") + ", kombu", v("kombu") + ", redis-py", v("redis"))`)),
 		"Peers: " + strings.Join(modules("github.com/hibiken/asynq", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/redis/rueidis", "github.com/redis/go-redis/v9"), ", "),
 	}
+}
+
+// load is the load of the last 1, 5 and 15 minutes.
+func load() string {
+	f := strings.Fields(readFile("/proc/loadavg"))
+	return strings.Join(f[:min(3, len(f))], " ")
 }
 
 func readFile(name string) string {

@@ -265,11 +265,13 @@ func waiter(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer srv.Stop()
+	var refused atomic.Int64
 	var guards [2]*lockguard.Guard
 	for i := range guards {
 		client := newClient(srv.Addr)
 		defer client.Close()
-		if guards[i], err = newGuard(client, lockguard.Observer{}); err != nil {
+		guards[i], err = newGuard(client, lockguard.Observer{Busy: func(lockguard.Labels, string) { refused.Add(1) }})
+		if err != nil {
 			return err
 		}
 	}
@@ -277,7 +279,7 @@ func waiter(ctx context.Context, b *bench) error {
 	for round := range b.rounds {
 		var woken []float64
 		for range b.of(100, 5) {
-			d, err := wokenAfter(ctx, srv, guards[0], guards[1])
+			d, err := wokenAfter(ctx, guards[0], guards[1], &refused)
 			if err != nil {
 				return err
 			}
@@ -292,12 +294,15 @@ func waiter(ctx context.Context, b *bench) error {
 	return errors.Join(guards[0].Close(ctx), guards[1].Close(ctx))
 }
 
-func wokenAfter(ctx context.Context, srv *rig.Redis, holder, waiting *lockguard.Guard) (time.Duration, error) {
+// wokenAfter is one release with somebody waiting. refused counts the attempts
+// that met a held lock.
+func wokenAfter(ctx context.Context, holder, waiting *lockguard.Guard, refused *atomic.Int64) (time.Duration, error) {
 	const key = "bench:waiter"
 	held, err := holder.Acquire(ctx, key, lockguard.WithWait(10*time.Second))
 	if err != nil {
 		return 0, err
 	}
+	before := refused.Load()
 	var got time.Time
 	var g errgroup.Group
 	g.Go(func() error {
@@ -308,14 +313,12 @@ func wokenAfter(ctx context.Context, srv *rig.Redis, holder, waiting *lockguard.
 		}
 		return err
 	})
-	err = rig.Until(ctx, 10*time.Second, 2*time.Millisecond, func() (bool, error) {
-		channels, err := srv.Client.PubSubChannels(ctx, "*").Result()
-		return len(channels) > 0, err
-	})
+	// It is refused, subscribes, and is refused once more: now it waits.
+	err = rig.Until(ctx, 10*time.Second, time.Millisecond, func() (bool, error) { return refused.Load() >= before+2, nil })
 	if err != nil {
 		return 0, errors.Join(err, g.Wait())
 	}
-	if err := pause(ctx, 5*time.Millisecond); err != nil { // it looks once more after it has subscribed
+	if err := pause(ctx, 2*time.Millisecond); err != nil {
 		return 0, err
 	}
 	began := time.Now()

@@ -78,15 +78,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	b.sides = *sides
 	machine := b.machine(ctx, began)
+	var failed error
 	for _, g := range wanted {
 		b.group = g.name
 		if err := g.run(ctx, b); err != nil {
-			return fmt.Errorf("%s: %w", g.name, err)
+			b.say("failed: %v", err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", g.name, err))
+		}
+		if ctx.Err() != nil {
+			return failed
 		}
 	}
-	machine = append(machine, fmt.Sprintf("The run took %s", time.Since(began).Round(time.Second)))
-	if err := b.write(stdout, machine); err != nil || *out == "" {
-		return err
+	machine = append(machine, fmt.Sprintf("The run took %s; load at its end %s", time.Since(began).Round(time.Second), load()))
+	if err := errors.Join(b.write(stdout, machine), failed); err != nil || *out == "" {
+		return err // a table that lacks lines is shown, and not kept
 	}
 	f, err := os.Create(*out)
 	if err != nil {
