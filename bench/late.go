@@ -120,7 +120,7 @@ func (b *bench) judgeLateness(arrivals []arrival, pushedAt map[string]time.Time,
 	b.tell("10,000 jobs: ticks published of those due", fmt.Sprintf("%d of %d", counted, ticksASec*int(window)*b.rounds))
 	b.note("**Jobs.** The binary as it ships. Load and validate: the whole of `solobeat validate` on files with 10,000 jobs, twice a round. Idle: 10,000 daily jobs, none due for hours, once the start is over. " +
 		"Late: 9,800 daily jobs and 200 with `every: 1s`, all of which are due at the same instant. A witness takes the messages out of the queue each millisecond, with Redis's TIME; the tick stands in a message's arguments. The first 3 s do not count. " +
-		fmt.Sprintf("Early: all messages so seen, and %d more for which MONITOR told the microsecond of the push.", exact))
+		fmt.Sprintf("Early: all messages so seen, also those of the first seconds; of the last %d MONITOR told the microsecond of the push.", exact))
 	return line, nil
 }
 

@@ -15,7 +15,11 @@ import (
 func TestBenchRuns(t *testing.T) {
 	t.Parallel()
 	testkit.Python(t, testkit.Celery57)
-	p := testkit.Start(t, "bench", nil, "go", "-C", filepath.Join(testkit.RepoRoot(t), "bench"), "run", ".", "-tiny")
+	bench := filepath.Join(testkit.RepoRoot(t), "bench")
+	if code := testkit.Start(t, "bench-tests", nil, "go", "-C", bench, "test", "./...").Wait(5 * time.Minute); code != 0 {
+		t.Errorf("its own tests: exit code %d", code)
+	}
+	p := testkit.Start(t, "bench", nil, "go", "-C", bench, "run", ".", "-tiny")
 	if code := p.Wait(5 * time.Minute); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
