@@ -48,6 +48,9 @@ func throughput(ctx context.Context, b *bench) error {
 		b.floor(queue, full),
 	}
 	var sides []side
+	if b.tiny && b.sides == "" {
+		all = slices.DeleteFunc(all, func(s side) bool { return s.name == "threads" }) // as prefork, but for an option
+	}
 	for _, s := range all {
 		if b.sides == "" || slices.Contains(strings.Split(b.sides, ","), s.name) {
 			sides = append(sides, s)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"io"
 	"net"
-	"runtime"
 	"testing"
 	"time"
 )
@@ -71,9 +70,7 @@ func TestProxyDelaysLikeAWire(t *testing.T) {
 	began = time.Now()
 	for range atOnce {
 		send()
-		for spun := time.Now(); time.Since(spun) < time.Millisecond; { // chunks of their own
-			runtime.Gosched()
-		}
+		<-time.After(3 * time.Millisecond) // chunks of their own
 	}
 	for range atOnce {
 		receive()
