@@ -34,30 +34,30 @@ type Conflict struct {
 // Conflicts returns all that is wrong, nil if nothing is.
 func (p Policies) Conflicts() []Conflict {
 	var all []Conflict
-	add := func(warning bool, keys []string, cure, format string, args ...any) {
-		all = append(all, Conflict{Keys: keys, Msg: fmt.Sprintf(format, args...), Cure: cure, Warning: warning})
+	add := func(warning bool, keys []string, cure, msg string) {
+		all = append(all, Conflict{Keys: keys, Msg: msg, Cure: cure, Warning: warning})
 	}
 	switch p.OnBusy {
 	case "", tasks.OnBusySkip, tasks.OnBusyRetry, tasks.OnBusyWait:
 	default:
-		add(false, []string{"lock.on_busy"}, "write skip, retry or wait", "%q is not known", p.OnBusy)
+		add(false, []string{"lock.on_busy"}, "write skip, retry or wait", fmt.Sprintf("%q is not known", p.OnBusy))
 	}
 	switch p.OnLost {
 	case "", tasks.OnLostCancel, tasks.OnLostObserve:
 	default:
-		add(false, []string{"lock.on_lost"}, "write cancel or observe", "%q is not known", p.OnLost)
+		add(false, []string{"lock.on_lost"}, "write cancel or observe", fmt.Sprintf("%q is not known", p.OnLost))
 	}
 	switch p.OnStoreDown {
 	case "", tasks.OnStoreDownRetry, tasks.OnStoreDownRun:
 	default:
-		add(false, []string{"lock.on_store_down"}, "write retry or run", "%q is not known", p.OnStoreDown)
+		add(false, []string{"lock.on_store_down"}, "write retry or run", fmt.Sprintf("%q is not known", p.OnStoreDown))
 	}
 	switch {
 	case p.Wait > 0 && p.OnBusy != tasks.OnBusyWait:
 		add(false, []string{"lock.wait", "lock.on_busy"}, "write on_busy: wait, or remove it", "nothing waits, since on_busy is not wait")
 	case p.Wait > tasks.MaxBusyWait:
 		add(false, []string{"lock.wait"}, "write at most 1h, or on_busy: retry, which waits in Redis",
-			"a slot of a worker would be taken for %v", p.Wait)
+			"it would take a slot of a worker for too long")
 	}
 	if p.OnStoreDown == tasks.OnStoreDownRun && p.Record {
 		add(false, []string{"lock.on_store_down", "idempotency"}, "write on_store_down: retry, or idempotency: off",
@@ -71,10 +71,10 @@ func (p Policies) Conflicts() []Conflict {
 	case p.StallAfter == 0:
 	case p.Timeout > 0 && p.StallAfter >= p.Timeout:
 		add(true, []string{"lock.stall_after", "timeout"}, "write less than the timeout",
-			"stall_after %v is not below timeout %v, which ends the run first", p.StallAfter, p.Timeout)
+			"stall_after is not below the timeout, which ends the run first")
 	case p.MaxHold > 0 && p.StallAfter >= p.MaxHold:
 		add(true, []string{"lock.stall_after", "lock.max_hold"}, "write less than max_hold",
-			"stall_after %v is not below max_hold %v, which ends the run first", p.StallAfter, p.MaxHold)
+			"stall_after is not below max_hold, which ends the run first")
 	}
 	return all
 }

@@ -163,7 +163,7 @@ func TestValidate(t *testing.T) {
 		{"misfire.deadline", "too long", func(j *Job) { j.Misfire.Deadline = 365 * 24 * time.Hour }},
 		{"lock.on_busy", "misfire policy all", func(j *Job) { j.Misfire.Policy, j.Lock = MisfireAll, &JobLock{OnBusy: tasks.OnBusySkip} }},
 		{"lock.wait", "nothing waits", func(j *Job) { j.Lock = &JobLock{Wait: time.Second} }},
-		{"lock.wait", "slot", func(j *Job) { j.Lock = &JobLock{OnBusy: tasks.OnBusyWait, Wait: 2 * time.Hour} }},
+		{"lock.wait", "slot of a worker", func(j *Job) { j.Lock = &JobLock{OnBusy: tasks.OnBusyWait, Wait: 2 * time.Hour} }},
 		{"lock.on_lost", "not known", func(j *Job) { j.Lock = &JobLock{OnLost: "shrug"} }},
 		{"lock.on_store_down", "not known", func(j *Job) { j.Lock = &JobLock{OnStoreDown: "shrug"} }},
 		{"lock.on_store_down", "record", func(j *Job) { j.Lock, j.Record = &JobLock{OnStoreDown: tasks.OnStoreDownRun}, &JobRecord{} }},
