@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -205,15 +204,7 @@ func (s *soak) fullRound(round string) {
 		held = append(held, id)
 		s.now(recorded("guarded", id, 3000))
 	}
-	testkit.Poll(s.t, time.Minute, 20*time.Millisecond, func() bool {
-		n := 0
-		for _, l := range s.lines("begin") {
-			if slices.Contains(held, l.id) {
-				n++
-			}
-		}
-		return n == holds
-	}, "the long runs begin")
+	s.begun(held)
 	for i := range 60 { // waiting, to be run meanwhile
 		s.now(plain("wait"+round+"-"+strconv.Itoa(i), 300))
 	}
@@ -254,6 +245,20 @@ func (s *soak) fullRound(round string) {
 	}
 }
 
+// begun waits until runs have begun.
+func (s *soak) begun(ids []string) {
+	s.t.Helper()
+	testkit.Poll(s.t, time.Minute, 20*time.Millisecond, func() bool {
+		n := 0
+		for _, l := range s.lines("begin") {
+			if slices.Contains(ids, l.id) {
+				n++
+			}
+		}
+		return n == len(ids)
+	}, "%v begin", ids)
+}
+
 func (s *soak) haveResults(ids []string) bool {
 	for _, id := range ids {
 		if s.broker.Exists(s.t.Context(), "celery-task-meta-"+id).Val() == 0 {
@@ -268,34 +273,23 @@ func (s *soak) haveResults(ids []string) bool {
 func (s *soak) stall() {
 	s.server()
 	s.loaded()
+	s.at(0.2)
 	var held []string
 	for i := range 3 {
 		id := "held" + strconv.Itoa(i)
 		held = append(held, id)
 		s.now(recorded("hold", id, 12_000))
 	}
-	s.at(0.3)
-	testkit.Poll(s.t, time.Minute, 20*time.Millisecond, func() bool {
-		n := 0
-		for _, l := range s.lines("begin") {
-			if slices.Contains(held, l.id) {
-				n++
-			}
-		}
-		return n == len(held)
-	}, "the long runs begin")
+	s.begun(held)
 	const stall = 40 * time.Second
 	paused := time.Now()
-	if err := s.broker.Do(s.t.Context(), "CLIENT", "PAUSE", stall.Milliseconds(), "ALL").Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	overdue := s.pause(stall)
 	s.progress("Redis stands still")
-	overdue := s.overdueAfter(stall)
 	<-time.After(stall)
 	s.progress("Redis goes on")
 	// The naive way of finding the dead looks at the age of their heartbeats.
-	if n := <-overdue; n != int64(len(s.steady)) {
-		s.t.Errorf("%d of %d living replicas are overdue after the stall: it was too short to show anything", n, len(s.steady))
+	if n := <-overdue; n < 1 {
+		s.t.Errorf("%d living replicas are overdue after the stall: it was too short to show anything", n)
 	}
 	s.sent()
 	a := s.settleCounted(func() {
@@ -319,17 +313,26 @@ func (s *soak) stall() {
 	}
 }
 
-// overdueAfter asks how many replicas count as dead by the age of their
-// heartbeat alone; the answer is of the instant at which Redis goes on.
-func (s *soak) overdueAfter(stall time.Duration) <-chan int64 {
+// pause lets Redis answer nobody for a time. What it returns is how many
+// replicas count as dead by the age of their heartbeat alone, asked at the
+// beginning and answered at the instant at which Redis goes on.
+func (s *soak) pause(stall time.Duration) <-chan int64 {
+	s.t.Helper()
 	const count = "return redis.call('ZCOUNT', KEYS[1], '-inf', redis.call('TIME')[1])"
 	opt := *s.broker.Options()
-	opt.ReadTimeout = 2 * stall
+	opt.ReadTimeout, opt.ContextTimeoutEnabled = 2*stall, false
 	client := redis.NewClient(&opt)
 	s.t.Cleanup(func() { _ = client.Close() })
+	ctx := s.t.Context()
+	if err := client.Ping(ctx).Err(); err != nil { // a handshake would wait as well
+		s.t.Fatal(err)
+	}
+	if err := s.broker.Do(ctx, "CLIENT", "PAUSE", stall.Milliseconds(), "ALL").Err(); err != nil {
+		s.t.Fatal(err)
+	}
 	n := make(chan int64, 1)
 	go func() {
-		got, err := client.Eval(context.Background(), count, []string{"solobeat:default:replicas"}).Int64()
+		got, err := client.Eval(ctx, count, []string{"solobeat:default:replicas"}).Int64()
 		if err != nil {
 			got = -1
 		}
@@ -374,7 +377,7 @@ func (s *soak) distant(rtt time.Duration) {
 	s.results()
 	took := time.Since(began)
 	s.progress("%d messages at once took %v", burst, took)
-	if least := burst * rtt; rtt >= 20*time.Millisecond && took > least/2 {
+	if least := burst * rtt / time.Duration(len(s.steady)); rtt >= 20*time.Millisecond && took > least {
 		s.t.Errorf("%d messages took %v; one by one they take %v at least", burst, took, least)
 	}
 	s.once(s.settle(), 5)
