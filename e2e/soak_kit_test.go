@@ -267,7 +267,6 @@ func (s *soak) progress(format string, args ...any) {
 func (s *soak) sent() {
 	s.t.Helper()
 	s.producers.Wait()
-	s.began = s.began.Round(0)
 	for range 2 {
 		if err := <-s.failed; err != nil {
 			s.t.Fatal(err)
@@ -343,12 +342,16 @@ func (w *worker) killed() bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// line is what a run told the witness.
+// witnessLine is what a run told the witness.
 type witnessLine struct {
 	kind, id, key string
 	pid, attempt  int
 	at            time.Time
 	rest          string
+}
+
+func (l witnessLine) String() string {
+	return fmt.Sprintf("%s %s by %d, attempt %d, at %s %s", l.kind, l.id, l.pid, l.attempt, l.at.UTC().Format("15:04:05.000"), l.rest)
 }
 
 // lines are those of some kinds, or all, in their order.
