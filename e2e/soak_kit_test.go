@@ -231,7 +231,7 @@ func (s *soak) sendByGo(load []soakMessage) error {
 				return err
 			}
 			s.again.Add(1)
-			time.Sleep(200 * time.Millisecond)
+			<-time.After(200 * time.Millisecond)
 		}
 	}
 	return nil
