@@ -158,16 +158,16 @@ func gaugesAddUp(t *testing.T) {
 	s := newStack(t)
 	w := s.worker("w", nil, "-c", s.file("solobeat.yaml", "worker: {concurrency: 1}\n"))
 	const n, keep = 10, 3 * time.Second // depths are read again after 3 s at the earliest
-	ids := []string{s.enqueue("tests.sleep", kwargs(map[string]any{"id": "first", "seconds": 6}))}
+	ids := []string{s.enqueue("tests.sleep", kwargs(map[string]any{"id": "first", "seconds": 10}))}
 	testkit.Poll(t, patience, 10*time.Millisecond, func() bool { return len(s.list("sleep:first")) > 0 }, "the first run begins")
 	for i := 1; i < n; i++ {
 		var opts []tasks.Option
 		if i > 7 {
-			opts = append(opts, tasks.WithCountdown(16*time.Second))
+			opts = append(opts, tasks.WithCountdown(20*time.Second))
 		}
 		ids = append(ids, s.enqueue("tests.sleep", append(opts, kwargs(map[string]any{"id": fmt.Sprint(i), "seconds": 0.7}))...))
 	}
-	testkit.Eventually(t, 6*time.Second, func() error {
+	testkit.Eventually(t, 9*time.Second, func() error {
 		// Those with an ETA are behind the others, and not yet looked at.
 		if sum, waiting, unacked, parked := w.depthsOf("celery"); sum != n || unacked != 1 || waiting != n-1 {
 			return fmt.Errorf("%d waiting, %d unacked, %d parked; want %d, 1, 0", waiting, unacked, parked, n-1)

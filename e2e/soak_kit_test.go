@@ -127,6 +127,9 @@ type soakMessage struct {
 	key string // of its record; "" is none
 }
 
+// twin says whether another message has its key.
+func (m soakMessage) twin() bool { return m.key != "" && m.key != m.ID }
+
 // mixed makes n messages over a time, a fixed share of each kind in random
 // order: unguarded, guarded, guarded by a lock that several share, with a
 // retry, and with an ETA. Each 25th guarded one is sent twice, under two ids
