@@ -141,6 +141,13 @@ func (s *soak) loaded() {
 	s.send(s.mixed("m", s.form.others, s.form.othersSending))
 }
 
+// single is loaded without two messages of one key: a record whose lease ends
+// while Redis is away is the other's by right.
+func (s *soak) single() {
+	s.workers(3)
+	s.send(slices.DeleteFunc(s.mixed("m", s.form.others, s.form.othersSending), soakMessage.twin))
+}
+
 // once checks what holds where nobody dies: an effect with a record is there
 // once without exception, and without one only a message that was sent again
 // has another.
@@ -167,12 +174,15 @@ func (s *soak) once(a *account, warnings int) {
 // restarts: Redis is killed, and ended in order, in the middle of the load.
 func (s *soak) restarts() {
 	s.server(testkit.AOF(s.t)...)
-	s.loaded()
+	s.single()
 	for round := range s.form.rounds {
 		for i, end := range []func(){s.redis.Stop, s.redis.Shutdown} {
 			s.at((float64(2*round+i) + 0.5) / float64(2*s.form.rounds+1))
 			end()
 			down := time.Duration(1+s.rng.IntN(3)) * time.Second
+			if round == 1 && i == 0 { // longer than a lock lives, and a replica without a heartbeat
+				down = 14 * time.Second
+			}
 			<-time.After(down)
 			s.redis.Restart()
 			s.progress("Redis was away for %v (%s)", down, []string{"killed", "ended"}[i])
@@ -272,10 +282,7 @@ func (s *soak) haveResults(ids []string) bool {
 // than any lock lives.
 func (s *soak) stall() {
 	s.server()
-	s.workers(3)
-	// Two messages with one key are left out: a record whose lease ends in the
-	// stall is the other's by right.
-	s.send(slices.DeleteFunc(s.mixed("m", s.form.others, s.form.othersSending), soakMessage.twin))
+	s.single()
 	s.at(0.2)
 	var held []string
 	for i := range 3 {
@@ -393,7 +400,7 @@ func (s *soak) distant(rtt time.Duration) {
 func (s *soak) repliesLost() {
 	p := s.through()
 	s.loaded()
-	p.LoseReplies(40, s.seed)
+	p.LoseReplies(s.form.losses, s.seed)
 	s.naivePop(p)
 	s.sent()
 	s.results()

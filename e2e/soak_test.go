@@ -26,6 +26,7 @@ type soakForm struct {
 	others        int
 	othersSending time.Duration
 	rounds        int // of restarts, and of a full server
+	losses        int // one reply in so many is lost
 	beside        bool
 }
 
@@ -34,9 +35,9 @@ type soakForm struct {
 func soakOf(t *testing.T) soakForm {
 	switch v := os.Getenv("SOLOBEAT_SOAK"); v {
 	case "":
-		return soakForm{name: "short", messages: 400, kills: 20, perPoint: 2, sending: 20 * time.Second, others: 200, othersSending: 15 * time.Second, rounds: 1, beside: true}
+		return soakForm{name: "short", messages: 400, kills: 20, perPoint: 2, sending: 20 * time.Second, others: 200, othersSending: 15 * time.Second, rounds: 1, losses: 40, beside: true}
 	case "long":
-		return soakForm{name: "long", messages: 5000, kills: 200, perPoint: 20, sending: 150 * time.Second, others: 1000, othersSending: 45 * time.Second, rounds: 3}
+		return soakForm{name: "long", messages: 5000, kills: 200, perPoint: 20, sending: 150 * time.Second, others: 1000, othersSending: 45 * time.Second, rounds: 3, losses: 10}
 	default:
 		t.Fatalf("SOLOBEAT_SOAK is %q: want long, or nothing for the short form", v)
 		return soakForm{}
