@@ -181,7 +181,7 @@ func (s *soak) nothingLeft() {
 // What a worker may take and say at most. A worker idles at about 30 MiB and
 // with fewer than 60 goroutines.
 const (
-	soakMostMiB        = 160
+	soakMostMiB        = 96
 	soakMoreGoroutines = 15
 )
 
