@@ -2,21 +2,13 @@ package asynqengine
 
 import (
 	"context"
-	_ "embed" // for the script
 	"encoding/json"
-	"fmt"
 	"time"
 
-	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/resultstore"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
-
-//go:embed result.lua
-var resultSource string
-
-// newResultScript may run on a full server: it completes what was taken.
-func newResultScript() *redisconn.Script { return redisconn.NewScript(resultSource, "allow-oom") }
 
 // resultOf is the result that an outcome leaves, nil for none.
 func resultOf(id string, out tasks.Outcome) *wire.Result {
@@ -73,10 +65,6 @@ func (e *Engine) writeResult(ctx context.Context, id string, out tasks.Outcome) 
 	}
 	key := e.cfg.ResultsKeyPrefix + wire.ResultKey(id)
 	return e.persist(ctx, "result", id, func(ctx context.Context) error {
-		_, err := e.results.Run(ctx, e.script, []string{key}, b, e.cfg.expirySeconds()).Int()
-		if err != nil {
-			return fmt.Errorf("result of %s: %w", id, err)
-		}
-		return nil
+		return e.results.Write(ctx, e.cfg.expirySeconds(), resultstore.Entry{Key: key, Value: b})[0]
 	})
 }

@@ -19,7 +19,7 @@ var ErrProbe = errors.New("celery: the server does not allow what the engine nee
 // server was not reached.
 func (e *Engine) Probe(ctx context.Context) error {
 	if _, err := e.redis.Shebang(ctx); err != nil {
-		if denied(err.Error()) {
+		if redisconn.Denied(err.Error()) {
 			return e.refused("+script|load", err)
 		}
 		return fmt.Errorf("celery: broker %s: %w", e.rdb.Options().Addr, err)
@@ -33,7 +33,7 @@ func (e *Engine) Probe(ctx context.Context) error {
 		return e.refusedCommand(refusal[0], refusal[1])
 	case err == nil:
 		return fmt.Errorf("%w: probe: %q", errReply, refusal)
-	case denied(err.Error()):
+	case redisconn.Denied(err.Error()):
 		return e.refused("+eval +evalsha", err)
 	}
 	return fmt.Errorf("celery: broker %s: %w", e.rdb.Options().Addr, err)
@@ -43,7 +43,7 @@ func (e *Engine) Probe(ctx context.Context) error {
 func (e *Engine) refusedCommand(command, text string) error {
 	err := redisconn.Refusal(text)
 	index := strings.Contains(strings.ToLower(text), "db index")
-	if !index && !denied(text) { // a state of the server (full, loading, read only), which no rule mends
+	if !index && !redisconn.Denied(text) { // a state of the server (full, loading, read only), which no rule mends
 		return fmt.Errorf("celery: broker %s: %s is refused: %w", e.rdb.Options().Addr, command, err)
 	}
 	if index {
