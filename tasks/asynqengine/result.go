@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/resultstore"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
@@ -51,8 +52,9 @@ func encodeResult(r *wire.Result) ([]byte, error) {
 	return b, err
 }
 
-// writeResult stores what an outcome leaves. ctx ends when asynq gives the run
-// up.
+// writeResult stores what an outcome leaves. A server that is away is asked
+// until ctx ends, when asynq gives the run up, or the process does; one that
+// refuses it, no longer than for the patience of a write.
 func (e *Engine) writeResult(ctx context.Context, id string, out tasks.Outcome) error {
 	r := resultOf(id, out)
 	if r == nil {
@@ -63,8 +65,25 @@ func (e *Engine) writeResult(ctx context.Context, id string, out tasks.Outcome) 
 		e.log.Error("result cannot be encoded", "task_id", id, "error", err)
 		return nil
 	}
-	key := e.cfg.ResultsKeyPrefix + wire.ResultKey(id)
-	return e.persist(ctx, "result", id, func(ctx context.Context) error {
-		return e.results.Write(ctx, e.cfg.expirySeconds(), resultstore.Entry{Key: key, Value: b})[0]
-	})
+	entry := resultstore.Entry{Key: e.cfg.ResultsKeyPrefix + wire.ResultKey(id), Value: b}
+	began := time.Now()
+	for n := 1; ; n++ {
+		call, cancel := context.WithTimeout(ctx, e.tune.call)
+		err := e.results.Write(call, e.cfg.expirySeconds(), entry)[0]
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case n == 1:
+			e.log.Warn("a write is tried on", "what", "result", "task_id", id, "error", err)
+		case e.cancelled.Err() != nil, !away(err) && time.Since(began) >= e.tune.patience:
+			return err
+		}
+		if !pause(ctx, backoff(n)) {
+			return err
+		}
+	}
 }
+
+// away tells a server that does not answer, or not yet, from one that refuses.
+func away(err error) bool { return !redisconn.Answered(err) || redisconn.Transient(err) }

@@ -5,6 +5,9 @@ import (
 	_ "embed" // for the scripts
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/solobeat/solobeat/internal/redisconn"
 )
@@ -24,6 +27,7 @@ var ErrRefused = errors.New("the server does not allow what results need")
 // Writer writes results on the server that it was made for. It is safe for
 // concurrent use.
 type Writer struct {
+	client        redisconn.Scripter
 	runner        *redisconn.Runner
 	store, forget *redisconn.Script
 }
@@ -32,7 +36,7 @@ type Writer struct {
 // full server: they complete what was taken, or make room.
 func NewWriter(client redisconn.Scripter) *Writer {
 	return &Writer{
-		runner: redisconn.NewRunner(client), store: redisconn.NewScript(preludeLua+storeLua, "allow-oom"),
+		client: client, runner: redisconn.NewRunner(client), store: redisconn.NewScript(preludeLua+storeLua, "allow-oom"),
 		forget: redisconn.NewScript(preludeLua+forgetLua, "allow-oom"),
 	}
 }
@@ -69,16 +73,38 @@ func (w *Writer) Forget(ctx context.Context, key string) error {
 	return nil
 }
 
-// Probe tries on a key, which it takes back, whether results can be written. An
-// error that wraps [ErrRefused] is about permissions, and names the ACL rule
-// that is missing.
+// Probe tries on a key, which it takes back, whether results can be written:
+// the commands by themselves, since a script does not say which one was refused,
+// then the scripts. An error that wraps [ErrRefused] is about permissions, and
+// names the ACL rule that is missing.
 func (w *Writer) Probe(ctx context.Context, key string) error {
-	err := w.Write(ctx, 1, Entry{Key: key, Value: []byte(`{"status": "PENDING"}`)})[0]
+	cmds, err := w.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.Get(ctx, key)
+		p.Set(ctx, key, "1", probeTTL)
+		p.Publish(ctx, key, "1")
+		p.Del(ctx, key)
+		return nil
+	})
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return refused(err, "")
+		}
+	}
+	if err != nil && !errors.Is(err, redis.Nil) { // no connection could be made ready
+		return refused(err, "")
+	}
+	err = w.Write(ctx, 1, Entry{Key: key, Value: []byte("{}")})[0]
 	if err == nil {
 		err = w.Forget(ctx, key)
 	}
-	if err != nil && redisconn.Denied(err.Error()) {
-		return fmt.Errorf("%w: %w", ErrRefused, redisconn.WithCure(err, redisconn.PermissionCure(err.Error(), "")))
+	return refused(err, "+eval +evalsha")
+}
+
+const probeTTL = 5 * time.Second
+
+func refused(err error, commands string) error {
+	if err == nil || !redisconn.Denied(err.Error()) {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %w", ErrRefused, redisconn.WithCure(err, redisconn.PermissionCure(err.Error(), commands)))
 }
