@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/internal/park"
 )
@@ -58,10 +57,11 @@ func orText(err error, reason tasks.Reason) error {
 func (e *Engine) final(ctx context.Context, it *item, out tasks.Outcome) error {
 	switch err := e.writeResult(ctx, it.id, out); {
 	case err == nil:
-	case redisconn.Answered(err) && !redisconn.Transient(err):
+	case !away(err):
 		e.log.Error("result is lost", "task_id", it.id, "task", it.msg.task.Name, "outcome", out.Kind.String(), "error", err)
 	default:
-		return err
+		it.past.Begun = true
+		return errors.Join(err, e.notePast(ctx, it))
 	}
 	if it.past.found || it.retried > 0 {
 		if err := e.cfg.Client.Del(ctx, e.pastKey(it.id)).Err(); err != nil {
