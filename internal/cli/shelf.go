@@ -28,6 +28,8 @@ var errNoLetter = errors.New("no such dead letter")
 type shelf interface {
 	// queues are those that may have some.
 	queues(ctx context.Context) ([]string, error)
+	// number is how many a queue has.
+	number(ctx context.Context, queue string) (int, error)
 	// list gives a queue's letters, the newest first, at most limit (0: all),
 	// without their bytes.
 	list(ctx context.Context, queue string, limit int64) ([]deadView, error)
@@ -72,6 +74,10 @@ func noLetters(errs []error, err error) ([]error, error) {
 type celeryShelf struct{ *celery.Admin }
 
 func (s celeryShelf) queues(ctx context.Context) ([]string, error) { return s.DeadQueues(ctx) }
+
+func (s celeryShelf) number(ctx context.Context, queue string) (int, error) {
+	return s.DeadNumber(ctx, queue)
+}
 
 func celeryView(d celery.DeadLetter) deadView {
 	return deadView{Engine: celery.EngineName, DeadLetter: d, late: d.Late(time.Now())}
@@ -122,6 +128,11 @@ func (s celeryShelf) drop(ctx context.Context, queue string, letters []deadView)
 type asynqShelf struct{ *asynqengine.Admin }
 
 func (s asynqShelf) queues(ctx context.Context) ([]string, error) { return s.ArchiveQueues(ctx) }
+
+func (s asynqShelf) number(ctx context.Context, queue string) (int, error) {
+	ids, err := s.ArchiveIDs(ctx, queue)
+	return len(ids), err
+}
 
 func (s asynqShelf) view(queue, id string) (*deadView, error) {
 	t, err := s.Archived(queue, id)

@@ -134,7 +134,9 @@ type Replica struct {
 	Instance string `json:"instance"`
 	Node     string `json:"node"`
 	Host     string `json:"host"`
-	PID      int    `json:"pid"`
+	// Version is the program's, "" if it did not tell.
+	Version string `json:"version,omitempty"`
+	PID     int    `json:"pid"`
 	// Since is when it registered.
 	Since time.Time `json:"since"`
 	// Until is the instant until which it counts as alive; its heartbeat
@@ -177,7 +179,7 @@ func (a *Admin) Replicas(ctx context.Context) ([]Replica, error) {
 		since, _ := strconv.ParseInt(h["since"], 10, 64)
 		until := time.UnixMicro(int64(z.Score * 1e6)).UTC()
 		all = append(all, Replica{
-			Instance: fmt.Sprint(z.Member), Node: h["node"], Host: h["host"], PID: pid,
+			Instance: fmt.Sprint(z.Member), Node: h["node"], Host: h["host"], Version: h["version"], PID: pid,
 			Since: time.UnixMicro(since).UTC(), Until: until, Live: until.After(now.Val()), Queues: queuesOf(h["lists"]),
 		})
 	}

@@ -86,6 +86,15 @@ func (a *Admin) DeadQueues(ctx context.Context) ([]string, error) {
 	return queues, nil
 }
 
+// DeadNumber is how many dead letters a queue has.
+func (a *Admin) DeadNumber(ctx context.Context, queue string) (int, error) {
+	n, err := a.cfg.Broker.XLen(ctx, a.keys.dead(queue)).Result()
+	if err != nil {
+		return 0, fmt.Errorf("celery: dead letters of %s: %w", queue, err)
+	}
+	return int(n), nil
+}
+
 // DeadLetter reads one with its bytes. An id that is not there is
 // [ErrNoDeadLetter].
 func (a *Admin) DeadLetter(ctx context.Context, queue, id string) (*DeadLetter, error) {
