@@ -253,7 +253,12 @@ func TestSelectRefusedCountsAsAnotherServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx, newWitness().runner()) }()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 	r.client = NewClient(ClientConfig{Broker: r.rdb, Results: testkit.RedisClient(t, srv.Addr, 1)})
 	if res := r.wait(r.enqueue("t"), 10*time.Second); res.State != wire.StateSuccess {
 		t.Error(res.State)

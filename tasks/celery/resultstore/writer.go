@@ -55,10 +55,11 @@ func (w *Writer) Write(ctx context.Context, ttl int64, entries ...Entry) []error
 	for i, e := range entries {
 		calls[i] = redisconn.Call{Keys: []string{e.Key}, Args: []any{e.Value, ttl}}
 	}
+	cmds := w.runner.RunAll(ctx, w.store, calls)
 	errs := make([]error, len(entries))
-	for i, cmd := range w.runner.RunAll(ctx, w.store, calls) {
-		if err := cmd.Err(); err != nil {
-			errs[i] = fmt.Errorf("result %s: %w", entries[i].Key, err)
+	for i, e := range entries {
+		if err := cmds[i].Err(); err != nil {
+			errs[i] = fmt.Errorf("result %s: %w", e.Key, err)
 		}
 	}
 	return errs
