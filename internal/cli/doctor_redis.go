@@ -198,7 +198,7 @@ func (d *doctor) lockServer(ctx context.Context) {
 	case errors.As(err, &busy): // another doctor's
 		err = nil
 	case err == nil:
-		_, err = b.Release(ctx, lockguard.Ref{Key: key, Token: d.s.instance})
+		_, err = b.Release(ctx, lockguard.Ref{Key: key, Token: d.s.instance}, 0)
 	}
 	if err != nil {
 		d.failed("locks", err)

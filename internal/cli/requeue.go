@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Fates of a dead letter that was to be requeued or dropped.
@@ -78,7 +76,7 @@ func (d *deed) runSome(ctx context.Context, shelves []shelf) error {
 		}
 		all = append(all, f)
 	}
-	if err := d.ask(len(all)); err != nil {
+	if err := d.ask(ctx, len(all)); err != nil {
 		return err
 	}
 	for _, f := range all {
@@ -96,7 +94,7 @@ func (d *deed) runAll(ctx context.Context, shelves []shelf) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		if err := d.ask(n); err != nil {
+		if err := d.ask(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -215,24 +213,9 @@ func counted(n int) string {
 
 // ask asks before anything is deleted; where nobody can be asked, --yes is
 // needed.
-func (d *deed) ask(n int) error {
+func (d *deed) ask(ctx context.Context, n int) error {
 	if d.fate != fateDropped || d.pick.yes {
 		return nil
 	}
-	return d.c.confirm(fmt.Sprintf("Delete %s for good?", counted(n)))
-}
-
-// confirm asks a question on the terminal. Any answer but yes ends the command,
-// and so does the want of a terminal.
-func (c *program) confirm(question string) error {
-	if !isTerminal(c.In) {
-		return usagef("%s Add --yes where nobody can be asked", question)
-	}
-	_, _ = fmt.Fprint(c.Err, question+" [y/N] ")
-	answer, _ := bufio.NewReader(c.In).ReadString('\n')
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
-	}
-	return exitf(exitFailed, "nothing was done")
+	return d.c.confirm(ctx, fmt.Sprintf("Delete %s for good?", counted(n)))
 }

@@ -118,7 +118,7 @@ func (a *Admin) Requeue(ctx context.Context, queue, id string) error {
 	// off it. This is of another cluster slot, and harmless if nothing follows.
 	past, err := json.Marshal(&past{Counted: info.Retried})
 	if err == nil {
-		err = a.cfg.Client.Set(ctx, ownKey(a.cfg.KeyPrefix, a.cfg.Namespace, "past:"+id), past, pastTTL).Err()
+		err = a.cfg.Client.Set(ctx, ownPrefix(a.cfg.KeyPrefix, a.cfg.Namespace)+"past:"+id, past, pastTTL).Err()
 	}
 	if err == nil {
 		err = a.results.Forget(ctx, a.cfg.ResultsKeyPrefix+wire.ResultKey(id))

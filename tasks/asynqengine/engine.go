@@ -33,6 +33,7 @@ type Engine struct {
 	tune      tuning
 
 	run        tasks.Runner
+	lines      lines
 	wakes      *mailbox
 	looking    keySet
 	suspect    atomic.Bool // one runs
@@ -77,6 +78,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, inspector: asynq.NewInspectorFromRedisClient(cfg.Client),
+		lines:   newLines(cfg.Client, cfg.KeyPrefix, cfg.Namespace),
 		results: resultstore.NewWriter(cfg.Results), wakes: newMailbox(), tune: defaultTuning(),
 	}
 	e.stopped, e.stop = context.WithCancel(context.Background())
