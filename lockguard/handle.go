@@ -90,12 +90,24 @@ func (h *Handle) Heartbeat() { h.entry.Heartbeat() }
 func (h *Handle) Remaining() time.Duration { return h.entry.Remaining() }
 
 // Deadline is the instant at which the validity ends unless the lock is renewed
-// before. False: it is not held.
-func (h *Handle) Deadline() (time.Time, bool) { return h.entry.Deadline() }
+// before. False: it is not held, or its loss is only observed (WithOnLost), so
+// that nothing is to end by it.
+func (h *Handle) Deadline() (time.Time, bool) {
+	if h.set.observe {
+		return time.Time{}, false
+	}
+	return h.entry.Deadline()
+}
 
-// Changed is closed at the next move of the deadline. Ask for it before
-// Deadline, then no move is missed. The end of the hold is not a move.
-func (h *Handle) Changed() <-chan struct{} { return h.entry.Changed() }
+// Changed is closed at the next move of the deadline, nil where there is none.
+// Ask for it before Deadline, then no move is missed. The end of the hold is not
+// a move.
+func (h *Handle) Changed() <-chan struct{} {
+	if h.set.observe {
+		return nil
+	}
+	return h.entry.Changed()
+}
 
 // Fence is the number of this grant. False: the back end has none.
 func (h *Handle) Fence() (Fence, bool) { return h.fence, h.fence != 0 }

@@ -47,7 +47,9 @@ func TestL03_RetryMeetsNoLockOfItsOwn(t *testing.T) {
 					t.Fatalf("%s: %+v", id, res)
 				}
 			}
-			r.stop()
+			if err := r.stop(); err != nil {
+				t.Error(err)
+			}
 			if len(starts) != 6 {
 				t.Fatalf("%d runs of two tasks that fail twice", len(starts))
 			}

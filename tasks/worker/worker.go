@@ -257,8 +257,6 @@ func (r *run) handlerContext(ctx context.Context) context.Context {
 		ctx = tasks.ContextWithHeartbeat(ctx, r.lock.Heartbeat)
 	}
 	switch {
-	case r.lock != nil && r.plan.lock.onLost == tasks.OnLostObserve:
-		ctx = tasks.ContextWithValidity(ctx, endless{})
 	case r.lock != nil:
 		ctx = tasks.ContextWithValidity(ctx, r.lock)
 	case r.hold != nil:
@@ -266,15 +264,6 @@ func (r *run) handlerContext(ctx context.Context) context.Context {
 	}
 	return ctx
 }
-
-// endless is the validity of a run that goes on when its lock is lost.
-type endless struct{}
-
-// Deadline says that there is none.
-func (endless) Deadline() (time.Time, bool) { return time.Time{}, false }
-
-// Changed never does.
-func (endless) Changed() <-chan struct{} { return nil }
 
 // overdueAfter is how long a handler may take to return after its context was
 // cancelled before it counts as overdue.
