@@ -23,7 +23,7 @@
 //	namespace                default                   keeps deployments on one Redis apart: keys are solobeat:<namespace>:…
 //	redis.url                redis://localhost:6379/0  the broker and the schedule's state
 //	redis.url_file           -                         a file that holds redis.url
-//	redis.results_url        redis.url                 results: a database of the same server
+//	redis.results_url        redis.url                 results: another database, or another server
 //	redis.results_url_file   -                         a file that holds redis.results_url
 //	redis.locks_url          redis.url                 locks and records
 //	redis.locks_url_file     -                         a file that holds redis.locks_url

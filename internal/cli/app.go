@@ -104,9 +104,8 @@ func (s server) setting() string { return s.key + " (" + config.EnvName(s.key) +
 // all are the servers of the roles, the broker first; one that has several
 // roles is named by the first.
 func (s *stores) all() []server {
-	r := s.cfg.Redis
 	var all []server
-	for _, one := range []server{s.brokerServer(), {s.results, "redis.results_url", r.ResultsURL}, s.lockServer()} {
+	for _, one := range []server{s.brokerServer(), s.resultServer(), s.lockServer()} {
 		if !slices.ContainsFunc(all, func(other server) bool { return other.client == one.client }) {
 			all = append(all, one)
 		}
@@ -116,6 +115,15 @@ func (s *stores) all() []server {
 
 // brokerServer holds the queues and the schedule.
 func (s *stores) brokerServer() server { return server{s.broker, "redis.url", s.cfg.Redis.URL} }
+
+// resultServer holds the results.
+func (s *stores) resultServer() server {
+	key := "redis.results_url"
+	if s.results == s.broker {
+		key = "redis.url"
+	}
+	return server{s.results, key, s.cfg.Redis.ResultsURL}
+}
 
 // lockServer holds the locks and the records.
 func (s *stores) lockServer() server {

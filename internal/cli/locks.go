@@ -242,7 +242,7 @@ func (c *program) confirm(ctx context.Context, question string) error {
 			return nil
 		}
 	}
-	return exitf(exitFailed, "nothing was released")
+	return exitf(exitFailed, "nothing was done")
 }
 
 // nameNodes fills in the replicas' names. The registry may be on another server

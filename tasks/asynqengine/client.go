@@ -144,4 +144,10 @@ func (c *Client) Wait(ctx context.Context, id string, timeout time.Duration) (*w
 	return resultstore.Wait(ctx, c.cfg.Results, c.resultKey(id), timeout)
 }
 
+// ProbeResults tries whether results can be written; an error that is about
+// permissions names the ACL rule that is missing. The name keeps probes apart.
+func (c *Client) ProbeResults(ctx context.Context, name string) error {
+	return resultstore.NewWriter(c.cfg.Results).Probe(ctx, c.resultKey("probe:"+name))
+}
+
 func (c *Client) resultKey(id string) string { return c.cfg.ResultsKeyPrefix + wire.ResultKey(id) }

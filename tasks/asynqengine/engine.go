@@ -10,8 +10,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/resultstore"
 )
 
 // Errors of [Engine.Run].
@@ -29,8 +29,7 @@ type Engine struct {
 	cfg       Config
 	log       *slog.Logger
 	inspector *asynq.Inspector
-	results   *redisconn.Runner
-	script    *redisconn.Script
+	results   *resultstore.Writer
 	tune      tuning
 
 	run        tasks.Runner
@@ -80,7 +79,7 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, inspector: asynq.NewInspectorFromRedisClient(cfg.Client),
 		lines:   newLines(cfg.Client, cfg.KeyPrefix, cfg.Namespace),
-		results: redisconn.NewRunner(cfg.Results), script: newResultScript(), wakes: newMailbox(), tune: defaultTuning(),
+		results: resultstore.NewWriter(cfg.Results), wakes: newMailbox(), tune: defaultTuning(),
 	}
 	e.stopped, e.stop = context.WithCancel(context.Background())
 	e.cancelled, e.cancel = context.WithCancelCause(context.Background())

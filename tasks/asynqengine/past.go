@@ -91,6 +91,17 @@ func (e *Engine) writePast(ctx context.Context, id string, p *past, off time.Dur
 	})
 }
 
+// notePast writes a message's past with one try.
+func (e *Engine) notePast(ctx context.Context, it *item) error {
+	b, err := json.Marshal(it.past)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.tune.call)
+	defer cancel()
+	return e.cfg.Client.Set(ctx, e.pastKey(it.id), b, pastTTL).Err()
+}
+
 // persist tries a write for as long as this run is still asynq's own, and no
 // longer than its patience.
 func (e *Engine) persist(ctx context.Context, what, id string, write func(context.Context) error) error {
