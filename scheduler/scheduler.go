@@ -60,6 +60,7 @@ const (
 	TickEnqueued  TickOutcome = "enqueued"
 	TickDuplicate TickOutcome = "duplicate"
 	TickMissed    TickOutcome = "missed"
+	TickPaused    TickOutcome = "paused"
 	TickStale     TickOutcome = "stale"
 	TickError     TickOutcome = "error"
 )
@@ -70,8 +71,8 @@ const (
 type Observer struct {
 	// Tick: n ticks of a job were settled with this outcome.
 	Tick func(schedule string, outcome TickOutcome, n int)
-	// Lag: a tick was published this long after it was due, by the store's
-	// clock.
+	// Lag: a tick was published this long after it was due (its jitter counts
+	// from the tick), by the store's clock.
 	Lag func(schedule string, lag time.Duration)
 	// Next: the job's next tick.
 	Next func(schedule string, tick time.Time)
@@ -164,7 +165,7 @@ func New(cfg Config) (*Scheduler, error) {
 		if j.Disabled {
 			continue
 		}
-		s.entries = append(s.entries, &entry{job: j, tmpl: tmpl, revision: s.revisions[j.Name], delay: j.delay(), index: -1})
+		s.entries = append(s.entries, &entry{job: j, tmpl: tmpl, revision: s.revisions[j.Name], delay: j.Delay(), index: -1})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
