@@ -27,7 +27,7 @@ func (c *program) jobsCommand() *cobra.Command {
 			Example: "  solobeat jobs show hourly-report",
 			RunE:    func(cmd *cobra.Command, names []string) error { return c.jobsShow(cmd.Context(), names[0]) },
 		}),
-		c.jobsHistoryCommand(), c.jobsPauseCommand(), c.jobsResumeCommand(),
+		c.jobsHistoryCommand(), c.jobsTriggerCommand(), c.jobsPauseCommand(), c.jobsResumeCommand(),
 	)
 	return cmd
 }
