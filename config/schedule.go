@@ -3,7 +3,9 @@ package config
 import (
 	"fmt"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -72,6 +74,9 @@ type scheduleReader struct {
 	// defaults is what each job begins with; nil without defaults:.
 	defaults *jobReader
 	jobs     []*scheduler.Job
+	// read are the jobs whose validation may still be going on.
+	read       []*jobReader
+	validators *validators
 	// queues are those that the jobs publish to.
 	queues map[string]bool
 	// locked are the jobs whose lock has a key without a template.
@@ -106,8 +111,40 @@ func (r *scheduleReader) root(root *yaml.Node) {
 		r.d.errorf(jobs, "jobs", "split the file over namespaces", "%d jobs, at most %d are read", n, maxJobs)
 		return
 	}
+	r.validators = startValidators()
 	r.d.entries(jobs, "jobs", r.job)
+	r.validators.wait()
+	for _, j := range r.read {
+		j.unsound()
+		r.jobs = append(r.jobs, j.job)
+		r.note(j)
+	}
 	r.checkKeys()
+}
+
+// validators run [scheduler.Job.Validate], which is half of the work of a large
+// file, on all CPUs while further jobs are being read.
+type validators struct {
+	jobs chan *jobReader
+	done sync.WaitGroup
+}
+
+func startValidators() *validators {
+	v := &validators{jobs: make(chan *jobReader, 64)}
+	for range runtime.GOMAXPROCS(0) {
+		v.done.Go(func() {
+			for j := range v.jobs {
+				j.err = j.job.Validate()
+			}
+		})
+	}
+	return v
+}
+
+// wait returns when all are done.
+func (v *validators) wait() {
+	close(v.jobs)
+	v.done.Wait()
 }
 
 func (r *scheduleReader) version(_, v *yaml.Node, path string) {
@@ -149,8 +186,8 @@ func (r *scheduleReader) job(k, v *yaml.Node, path string) {
 	}
 	j.guess(v, fields)
 	j.finish(r.specs)
-	r.jobs = append(r.jobs, j.job)
-	r.note(j)
+	r.read = append(r.read, j)
+	r.validators.jobs <- j
 }
 
 // guess notes what keys with wrong names were meant to be, so that they are
