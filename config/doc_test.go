@@ -88,7 +88,7 @@ func accepted(t *testing.T) map[string][]string {
 		rest(path, names)
 	}
 	_, _, _ = parseConfig(d, []byte("redis: {}\nworker: {}\nasynq: {}\nschedule: {}\nresults: {}\nmetrics: {}\nlog: {}\ntasks: {t: "+
-		"{lock: {}, idempotency: {}, retries: {}}}\n"), nil)
+		"{lock: {}, idempotency: {}, retries: {}, webhook: {}}}\n"), nil)
 	for h, list := range keys {
 		slices.Sort(list)
 		keys[h] = slices.Compact(list)
@@ -120,7 +120,7 @@ func TestDocumentedKeys(t *testing.T) {
 		t.Errorf("keys of defaults: want - got +\n%s", diff)
 	}
 	// The lists from which unknown keys are told where they belong.
-	for _, block := range []string{"lock", "idempotency", "misfire", "retries", "dst"} {
+	for _, block := range []string{"lock", "idempotency", "misfire", "retries", "dst", "webhook"} {
 		for _, k := range keysOf(block) {
 			if !slices.Contains(keys["jobs"], block+"."+k) && !slices.Contains(keys["tasks"], block+"."+k) {
 				t.Errorf("%s.%s is no key", block, k)

@@ -11,6 +11,7 @@ import (
 	"github.com/solobeat/solobeat/internal/render"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/command"
+	"github.com/solobeat/solobeat/tasks/webhook"
 	"github.com/solobeat/solobeat/tasks/worker"
 )
 
@@ -18,9 +19,10 @@ import (
 type Task struct {
 	// Name is the task's name.
 	Name string
-	// Command is the ready-made handler, nil where the handler is a program's
-	// own.
+	// Command or Webhook is the ready-made handler; both are nil where the handler
+	// is a program's own.
 	Command *command.Config
+	Webhook *webhook.Config
 	// Config is what the worker's chain takes.
 	Config worker.TaskConfig
 
@@ -34,7 +36,7 @@ func (r *configReader) readTasks(n *yaml.Node) {
 		return
 	}
 	r.d.entries(n, "tasks", func(k, v *yaml.Node, path string) {
-		t := &taskReader{places: newPlaces(r.d, path, k), c: r.c, task: Task{Name: k.Value}}
+		t := &taskReader{places: newPlaces(r.d, path, k), c: r.c, env: r.env, task: Task{Name: k.Value}}
 		if !tasks.ValidName(k.Value) {
 			r.d.errorf(k, path, "write letters, digits and _.:/- only, such as reports.hourly", "%s is no task name", shown(k.Value))
 		}
@@ -49,6 +51,7 @@ func (r *configReader) readTasks(n *yaml.Node) {
 type taskReader struct {
 	places
 	c    *Config
+	env  Lookup
 	task Task
 }
 
@@ -58,6 +61,7 @@ type entry struct {
 	env          map[string]string
 	dir, ack     string
 	lock, record *yaml.Node
+	webhook      *yaml.Node
 }
 
 func (r *taskReader) read(v *yaml.Node) {
@@ -65,6 +69,7 @@ func (r *taskReader) read(v *yaml.Node) {
 	var e entry
 	r.block(v, "", r.path, map[string]field{
 		"command":     func(k, v *yaml.Node, path string) { r.readArgv(&e, k, v, path) },
+		"webhook":     func(_, v *yaml.Node, _ string) { e.webhook = v },
 		"params":      r.names(&cfg.Params),
 		"env":         func(_, v *yaml.Node, path string) { e.env = r.readEnv(v, path) },
 		"dir":         d.word(&e.dir),
@@ -81,7 +86,12 @@ func (r *taskReader) read(v *yaml.Node) {
 	if e.record != nil && r.wantBlock(e.record, "idempotency") {
 		r.record(e.record)
 	}
+	if e.webhook != nil {
+		r.webhook(e.webhook)
+	}
 	switch {
+	case r.own["command"] != nil && e.webhook != nil:
+		r.errorf([]string{"webhook", "command"}, "keep one of the two", "the task has a command as well")
 	case r.own["command"] != nil && !r.settled("command"):
 		r.command(e)
 	case r.own["command"] == nil && r.own["env"] != nil:
@@ -160,13 +170,18 @@ func (r *taskReader) command(e entry) {
 		r.errorf([]string{"dir"}, "write it out", "the working directory cannot be a template")
 	}
 	for _, fe := range command.FieldErrors(cc.Validate()) {
-		msg, cure := fe.Msg, fe.Cure
-		if fe.Err != nil {
-			msg, cure = templateText(fe.Err, cure)
-		}
-		r.errorf([]string{fe.Field}, cure, "%s", msg)
+		r.fieldError(fe.Field, fe)
 	}
 	r.task.Command = cc
+}
+
+// fieldError takes over what a ready-made handler says of its configuration.
+func (r *taskReader) fieldError(key string, fe *command.FieldError) {
+	msg, cure := fe.Msg, fe.Cure
+	if fe.Err != nil {
+		msg, cure = templateText(fe.Err, cure)
+	}
+	r.errorf([]string{key}, cure, "%s", msg)
 }
 
 func (r *taskReader) lock(v *yaml.Node) {
