@@ -77,8 +77,13 @@ func elsewhere(path, word string, known []string) string {
 	if _, job, ok := strings.Cut(path, "jobs."); ok && !strings.Contains(job, ".") && slices.Contains([]string{"webhook", "http", "url", "request"}, word) {
 		return "write the request into solobeat.yaml, under tasks: NAME: webhook:, and name it here by task:"
 	}
-	if strings.HasSuffix(path, ".webhook") && word == "url_file" {
-		return "write url: {file: PATH}"
+	if strings.HasSuffix(path, ".webhook") {
+		switch word {
+		case "url_file":
+			return "write url: {file: PATH}"
+		case "timeout", "retries", "params", "lock", "idempotency":
+			return "write it beside webhook:, not in it"
+		}
 	}
 	if path == "defaults" && slices.Contains([]string{"task", "args", "kwargs", "cron", "every", "at", "enabled"}, word) {
 		return "write it in each job"

@@ -22,7 +22,7 @@ func (r *taskReader) webhook(v *yaml.Node) {
 		return
 	}
 	if r.own["webhook.url"] == nil {
-		r.errorf([]string{"webhook.url"}, "write for example url: https://host/path", "the key is missing")
+		r.errorf([]string{"webhook.url"}, "write for example url: https://host", "the key is missing")
 	}
 	for _, fe := range webhook.FieldErrors(wc.Validate()) {
 		r.fieldError("webhook."+fe.Field, fe)

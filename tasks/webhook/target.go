@@ -10,7 +10,7 @@ import (
 	"github.com/solobeat/solobeat/internal/render"
 )
 
-const urlCure = "write for example https://host/path/{{ .Params.name }}?day={{ .Params.day }}"
+const urlCure = "write https://host and a path; templates such as {{ .Params.day }} may stand in path and query"
 
 // target is where requests go.
 type target struct {
