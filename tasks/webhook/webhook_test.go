@@ -257,6 +257,7 @@ func TestResult(t *testing.T) {
 		"garbage":            {answer: "\x00\xff{\"a\":", want: `"\u0000` + "\ufffd" + `{\"a\":"`},
 		"JSON that is none":  {answer: "\"\xff\"", want: `"\"` + "\ufffd" + `\""`},
 		"a huge JSON is cut": {answer: `"` + big + `"`, want: `"\"` + big[1:] + `"`},
+		"a huge number":      {answer: strings.Repeat("1", 1<<20+5), want: `"` + strings.Repeat("1", 1<<20) + `"`},
 		"a huge text is cut": {answer: big + "xyz", want: `"` + big + `"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -294,12 +295,29 @@ func TestRefusals(t *testing.T) {
 		permanent bool
 		want      time.Duration
 	}{
-		{status: 301, permanent: true}, {status: 307, permanent: true}, {status: 400, permanent: true}, {status: 401, permanent: true},
-		{status: 404, permanent: true, after: "5"}, {status: 410, permanent: true}, {status: 422, permanent: true},
-		{status: 408}, {status: 409}, {status: 425}, {status: 429}, {status: 500}, {status: 501}, {status: 502}, {status: 503}, {status: 504}, {status: 599},
+		{status: 301, permanent: true},
+		{status: 307, permanent: true},
+		{status: 400, permanent: true},
+		{status: 401, permanent: true},
+		{status: 404, permanent: true, after: "5"},
+		{status: 410, permanent: true},
+		{status: 422, permanent: true},
+		{status: 408},
+		{status: 409},
+		{status: 425},
+		{status: 429},
+		{status: 500},
+		{status: 501},
+		{status: 502},
+		{status: 503},
+		{status: 504},
+		{status: 599},
 		{status: 429, after: "7", want: 7 * time.Second},
 		{status: 503, after: "86400", want: time.Hour},
-		{status: 503, after: "99999999999999999999"}, {status: 503, after: "-1"}, {status: 503, after: "soon"}, {status: 503, after: "0"},
+		{status: 503, after: "99999999999999999999"},
+		{status: 503, after: "-1"},
+		{status: 503, after: "soon"},
+		{status: 503, after: "0"},
 		{status: 503, date: 90 * time.Second, want: 90 * time.Second},
 		{status: 503, date: -90 * time.Second},
 		{status: 503, date: 48 * time.Hour, want: time.Hour},
@@ -349,7 +367,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, func(w http.ResponseWriter, req *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = fmt.Fprintf(w, "%s%s not allowed, %s, %s", strings.Repeat("x", 490), req.RequestURI, req.Header.Get("Authorization"), req.Header.Get("X-Key"))
+		_, _ = fmt.Fprintf(w, "%s%s not allowed, %s, %s", strings.Repeat("x", 495), req.RequestURI, req.Header.Get("Authorization"), req.Header.Get("X-Key"))
 	})
 	dead := httptest.NewServer(nil)
 	dead.Close()
@@ -522,7 +540,10 @@ func breaking(t *testing.T) (address string, requests *atomic.Int64) {
 func TestNoRequestIsRepeatedUnseen(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []webhook.Config{
-		{}, {Body: ""}, {Method: "GET"}, {Method: "DELETE"},
+		{},
+		{Body: ""},
+		{Method: "GET"},
+		{Method: "DELETE"},
 		{Headers: map[string]webhook.Value{"Idempotency-Key": plain("k")}},
 		{Method: "PUT", Headers: map[string]webhook.Value{"x-idempotency-key": plain("k")}, Body: ""},
 	} {
