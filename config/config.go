@@ -151,8 +151,7 @@ func readError(err error) string {
 }
 
 func parseConfig(d *decoder, text []byte, env Lookup) (*Config, Problems, error) {
-	r := &configReader{d: d, env: env, c: &Config{Namespace: DefaultNamespace, Dir: filepath.Dir(d.file)}, at: map[string]*yaml.Node{}}
-	r.leaves = r.allLeaves()
+	r := newConfigReader(d, env)
 	if root := d.parse(text); root != nil && !isNull(root) {
 		r.root(root)
 	}
@@ -168,6 +167,12 @@ func parseConfig(d *decoder, text []byte, env Lookup) (*Config, Problems, error)
 		return nil, d.problems, err
 	}
 	return r.c, d.problems, nil
+}
+
+func newConfigReader(d *decoder, env Lookup) *configReader {
+	r := &configReader{d: d, env: env, c: &Config{Namespace: DefaultNamespace, Dir: filepath.Dir(d.file)}, at: map[string]*yaml.Node{}}
+	r.leaves = r.allLeaves()
+	return r
 }
 
 // configReader reads solobeat.yaml.
@@ -195,7 +200,7 @@ func (r *configReader) root(root *yaml.Node) {
 		return
 	}
 	fields := r.nest("")
-	fields["tasks"] = func(_, v *yaml.Node, _ string) { r.tasks = v }
+	fields["tasks"] = r.d.later(&r.tasks, r.readTasks)
 	r.d.mapping(root, "", fields)
 }
 
@@ -242,6 +247,9 @@ func (r *configReader) queues(k, v *yaml.Node, path string) {
 
 // engines reads the list of engines, which replaces what was read before.
 func (r *configReader) engines(k, v *yaml.Node, path string) {
+	if r.d.tell(wordListShape(v, EngineCelery, EngineAsynq)) {
+		return
+	}
 	const cure = "write " + EngineCelery + ", " + EngineAsynq + ", or a list of both"
 	r.c.Worker.Engines = nil
 	r.d.texts(&r.c.Worker.Engines)(k, v, path)

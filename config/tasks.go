@@ -69,21 +69,21 @@ func (r *taskReader) read(v *yaml.Node) {
 	var e entry
 	r.block(v, "", r.path, map[string]field{
 		"command":     func(k, v *yaml.Node, path string) { r.readArgv(&e, k, v, path) },
-		"webhook":     func(_, v *yaml.Node, _ string) { e.webhook = v },
+		"webhook":     d.later(&e.webhook, r.webhook),
 		"params":      r.names(&cfg.Params),
 		"env":         func(_, v *yaml.Node, path string) { e.env = r.readEnv(v, path) },
 		"dir":         d.word(&e.dir),
 		"timeout":     d.duration(&cfg.Timeout, time.Second),
 		"retries":     func(k, v *yaml.Node, path string) { cfg.Retries = readRetries(&r.places, k, v, path, nil) },
 		"ack":         oneOf(d, &e.ack, "late", "early"),
-		"lock":        func(_, v *yaml.Node, _ string) { e.lock = v },
-		"idempotency": func(_, v *yaml.Node, _ string) { e.record = v },
+		"lock":        d.later(&e.lock, r.lock),
+		"idempotency": d.later(&e.record, r.record),
 	})
 	cfg.AckEarly = e.ack == "early"
-	if e.lock != nil && r.wantBlock(e.lock, "lock") {
+	if e.lock != nil {
 		r.lock(e.lock)
 	}
-	if e.record != nil && r.wantBlock(e.record, "idempotency") {
+	if e.record != nil {
 		r.record(e.record)
 	}
 	if e.webhook != nil {
@@ -112,6 +112,9 @@ func (r *taskReader) wantBlock(v *yaml.Node, key string) bool {
 }
 
 func (r *taskReader) readArgv(e *entry, k, v *yaml.Node, path string) {
+	if r.d.tell(shape{"type": "array", "items": textShape(), "minItems": 1}) {
+		return
+	}
 	if v.Kind != yaml.SequenceNode {
 		r.d.errorf(v, path, `write a list of the program and its arguments, such as ["./build-report", "--day", "{{ .Params.day }}"]`,
 			"want a list, got %s", kindName(v))
@@ -185,6 +188,9 @@ func (r *taskReader) fieldError(key string, fe *command.FieldError) {
 }
 
 func (r *taskReader) lock(v *yaml.Node) {
+	if !r.wantBlock(v, "lock") {
+		return
+	}
 	l := &worker.LockConfig{Key: r.c.Redis.GlobalKeyPrefix + "solobeat:" + r.c.Namespace + ":lock:task:" + r.task.Name}
 	keys := lockKeys{
 		key: &l.Key, backend: &l.Backend, ttl: &l.TTL, renew: &l.Renew, expect: &l.Expect, maxHold: &l.MaxHold,
@@ -207,6 +213,9 @@ func (r *taskReader) lock(v *yaml.Node) {
 }
 
 func (r *taskReader) record(v *yaml.Node) {
+	if !r.wantBlock(v, "idempotency") {
+		return
+	}
 	rec := &worker.RecordConfig{}
 	r.block(v, "idempotency.", r.path+".idempotency", map[string]field{
 		"key":         r.d.word(&rec.Key),

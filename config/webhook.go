@@ -36,12 +36,12 @@ func (r *taskReader) headers(v *yaml.Node, path string) map[string]webhook.Value
 	r.d.entries(v, path, func(k, v *yaml.Node, path string) {
 		key := "webhook.headers." + k.Value
 		r.own[key] = v
+		headers[k.Value] = r.value(v, key, path)
 		if first, twice := seen[strings.ToLower(k.Value)]; twice {
 			r.errorf([]string{key}, "keep one of the two", "the header stands here already, as %s", first)
 			return
 		}
 		seen[strings.ToLower(k.Value)] = k.Value
-		headers[k.Value] = r.value(v, key, path)
 	})
 	return headers
 }
