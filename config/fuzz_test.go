@@ -1,9 +1,9 @@
 package config
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -32,6 +32,9 @@ func seeds(f *testing.F, prefix string) {
 	}
 }
 
+// yamlLines ends lines as YAML does.
+var yamlLines = regexp.MustCompile("\r\n|[\r\n\u0085\u2028\u2029]")
+
 // told checks what holds for all that is said of a text: each error has a place
 // in it and a cure, and no secret is shown.
 func told(t *testing.T, text []byte, ps Problems, err error) {
@@ -39,14 +42,14 @@ func told(t *testing.T, text []byte, ps Problems, err error) {
 	if (err == nil) != (len(ps.Errors()) == 0) {
 		t.Errorf("error %v, problems %v", err, ps)
 	}
-	lines := bytes.Split(text, []byte("\n"))
+	lines := yamlLines.Split(string(text), -1)
 	for _, p := range ps {
 		if p.Line < 1 || p.Line > max(len(lines), 1)+1 || p.Col < 1 || p.File != "f" || p.Message == "" || p.Cure == "" && !p.Warning {
 			t.Errorf("%d lines: %+v", len(lines), p)
 			continue
 		}
 		if p.Line <= len(lines) {
-			if line := lines[p.Line-1]; p.Col > len([]rune(string(line)))+1 {
+			if line := lines[p.Line-1]; p.Col > len([]rune(line))+1 {
 				t.Errorf("line %d has %d columns: %s", p.Line, len(line), p)
 			}
 		}

@@ -76,12 +76,12 @@ func (r *taskReader) read(v *yaml.Node) {
 		"timeout":     d.duration(&cfg.Timeout, time.Second),
 		"retries":     func(k, v *yaml.Node, path string) { cfg.Retries = readRetries(&r.places, k, v, path, nil) },
 		"ack":         oneOf(d, &e.ack, "late", "early"),
-		"lock":        d.later(&e.lock, r.lock),
+		"lock":        d.later(&e.lock, func(v *yaml.Node) { r.lock(v, false) }),
 		"idempotency": d.later(&e.record, r.record),
 	})
 	cfg.AckEarly = e.ack == "early"
 	if e.lock != nil {
-		r.lock(e.lock)
+		r.lock(e.lock, e.record != nil)
 	}
 	if e.record != nil {
 		r.record(e.record)
@@ -187,17 +187,18 @@ func (r *taskReader) fieldError(key string, fe *command.FieldError) {
 	r.errorf([]string{key}, cure, "%s", msg)
 }
 
-func (r *taskReader) lock(v *yaml.Node) {
+func (r *taskReader) lock(v *yaml.Node, record bool) {
 	if !r.wantBlock(v, "lock") {
 		return
 	}
 	l := &worker.LockConfig{Key: r.c.Redis.GlobalKeyPrefix + "solobeat:" + r.c.Namespace + ":lock:task:" + r.task.Name}
 	keys := lockKeys{
 		key: &l.Key, backend: &l.Backend, ttl: &l.TTL, renew: &l.Renew, expect: &l.Expect, maxHold: &l.MaxHold,
-		onBusy: &l.OnBusy, fenceBase: &l.FenceBase,
+		minHold: &l.MinHold, stallAfter: &l.StallAfter, wait: &l.Wait,
+		onBusy: &l.OnBusy, onLost: &l.OnLost, onStoreDown: &l.OnStoreDown, fenceBase: &l.FenceBase,
 	}
 	r.block(v, "lock.", r.path+".lock", keys.fields(r.d, r.d.word(&l.Key)))
-	checkLock(&r.places, keys, r.task.Config.Timeout)
+	checkLock(&r.places, keys, r.task.Config.Timeout, record)
 	if r.settled("lock.key") {
 		return
 	}
