@@ -250,6 +250,9 @@ func (j *jobReader) labels(_, v *yaml.Node, path string) {
 }
 
 func (j *jobReader) args(_, v *yaml.Node, path string) {
+	if j.d.tell(listShape()) {
+		return
+	}
 	if v.Kind != yaml.SequenceNode {
 		j.d.errorf(v, path, `write a list, for example [1, "two"]`, "want a list, got %s", kindName(v))
 		return

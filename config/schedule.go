@@ -39,7 +39,7 @@ func ParseSchedule(path string, text []byte) ([]*scheduler.Job, Problems, error)
 }
 
 func parseSchedule(d *decoder, text []byte) ([]*scheduler.Job, Problems, error) {
-	r := &scheduleReader{d: d, specs: scheduler.NewSpecParser(), queues: map[string]bool{DefaultQueue: true}}
+	r := newScheduleReader(d)
 	root := d.parse(text)
 	switch {
 	case root != nil && !isNull(root):
@@ -52,6 +52,10 @@ func parseSchedule(d *decoder, text []byte) ([]*scheduler.Job, Problems, error) 
 		return nil, d.problems, err
 	}
 	return r.jobs, d.problems, nil
+}
+
+func newScheduleReader(d *decoder) *scheduleReader {
+	return &scheduleReader{d: d, specs: scheduler.NewSpecParser(), queues: map[string]bool{DefaultQueue: true}}
 }
 
 // IsScheduleFile reports whether a file's text looks like a schedule: it has
@@ -89,8 +93,8 @@ func (r *scheduleReader) root(root *yaml.Node) {
 	var jobs, defaults *yaml.Node
 	ok := r.d.mapping(root, "", map[string]field{
 		"version":  r.version,
-		"defaults": func(_, v *yaml.Node, _ string) { defaults = v },
-		"jobs":     func(_, v *yaml.Node, _ string) { jobs = v },
+		"defaults": r.d.later(&defaults, r.readDefaults),
+		"jobs":     r.d.later(&jobs, func(v *yaml.Node) { r.d.entries(v, "jobs", r.job) }),
 	})
 	if !ok {
 		return
@@ -148,6 +152,9 @@ func (v *validators) wait() {
 }
 
 func (r *scheduleReader) version(_, v *yaml.Node, path string) {
+	if r.d.tell(shape{"const": 1}) {
+		return
+	}
 	if v.Kind != yaml.ScalarNode || v.ShortTag() != "!!int" || v.Value != "1" {
 		r.d.errorf(v, path, "write version: 1", "%s is not known", kindName(v))
 	}
