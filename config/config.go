@@ -151,7 +151,13 @@ func readError(err error) string {
 }
 
 func parseConfig(d *decoder, text []byte, env Lookup) (*Config, Problems, error) {
-	r := &configReader{d: d, c: &Config{Namespace: DefaultNamespace, Dir: filepath.Dir(d.file)}, at: map[string]*yaml.Node{}}
+	return parseUnder(nil, d, text, env)
+}
+
+// parseUnder reads a text; tasks are read under the settings of inForce, if
+// they are not the text's own.
+func parseUnder(inForce *Config, d *decoder, text []byte, env Lookup) (*Config, Problems, error) {
+	r := &configReader{d: d, inForce: inForce, c: &Config{Namespace: DefaultNamespace, Dir: filepath.Dir(d.file)}, at: map[string]*yaml.Node{}}
 	r.leaves = r.allLeaves()
 	if root := d.parse(text); root != nil && !isNull(root) {
 		r.root(root)
@@ -178,6 +184,8 @@ type configReader struct {
 	// at are the values by key, from the file or the environment.
 	at    map[string]*yaml.Node
 	tasks *yaml.Node
+	// inForce has the settings that tasks are read under, nil for c itself.
+	inForce *Config
 	// urlFiles are the files that url_file keys name, by the key of the URL.
 	urlFiles map[string]*string
 }

@@ -225,9 +225,9 @@ func (c *program) env(name string) (string, bool) {
 
 var logLevels = []string{"debug", "info", "warn", "error"}
 
-// load reads the configuration: -c, $SOLOBEAT_CONFIG, or ./solobeat.yaml if it
-// is there; the environment alone is enough.
-func (c *program) load() (*config.Config, error) {
+// configFile is -c, $SOLOBEAT_CONFIG, or ./solobeat.yaml if it is there; "" for
+// none.
+func (c *program) configFile() string {
 	path := c.configPath
 	if path == "" {
 		path, _ = c.env("SOLOBEAT_CONFIG")
@@ -237,8 +237,13 @@ func (c *program) load() (*config.Config, error) {
 			path = "solobeat.yaml"
 		}
 	}
+	return path
+}
+
+// load reads the configuration; the environment alone is enough.
+func (c *program) load() (*config.Config, error) {
 	c.warn(config.CheckEnv(c.environ))
-	cfg, problems, err := config.Load(path, c.env)
+	cfg, problems, err := config.Load(c.configFile(), c.env)
 	c.warn(problems)
 	if err != nil {
 		return nil, err
