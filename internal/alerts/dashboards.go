@@ -143,6 +143,14 @@ func schedules() Section {
 		series("Stale and set aside", count, "Seconds for which a replica's file is not the current one; 1 for a job that is set aside for an error of its own.",
 			q(`max by (schedule) (solobeat_schedule_stale_seconds)`, "{{schedule}} stale"),
 			q(`max by (schedule) (solobeat_schedule_quarantined)`, "{{schedule}} set aside")),
+		series("Files in force", count, "1 if every replica has put its files in force as they are now.",
+			q(`min(solobeat_config_last_reload_successful)`, "in force")),
+		series("Age of the files in force", seconds, "Since each replica has its files in force.",
+			q(`time() - max by (instance) (solobeat_config_last_reload_success_timestamp_seconds)`, "{{instance}}")),
+		{
+			Title: "Configurations", Description: "Replicas by the hash of the files that they have in force.", Kind: Table, Unit: count, Width: 12, Height: 8,
+			Targets: []Target{q(`count by (hash) (solobeat_config_info)`, "")},
+		},
 	}}
 }
 
