@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -83,9 +84,11 @@ func (r *reloading) cli(args ...string) (string, int) {
 	cmd := exec.Command(r.bin, append([]string{"-c", filepath.Join(r.dir, "solobeat.yaml")}, args...)...)
 	cmd.Env = testkit.Environ(r.env()...)
 	out, err := cmd.CombinedOutput()
-	if exit, ok := err.(*exec.ExitError); ok {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
 		return string(out), exit.ExitCode()
-	} else if err != nil {
+	}
+	if err != nil {
 		r.stack.t.Fatal(err)
 	}
 	return string(out), 0

@@ -1,0 +1,189 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/solobeat/solobeat/tasks"
+)
+
+// replace prepares and replaces, and waits until the jobs are in force.
+func replace(t *testing.T, r *replica, jobs ...*Job) {
+	t.Helper()
+	set, err := r.Prepare(jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Replace(set)
+	synctest.Wait()
+}
+
+func inZone(zone string) func(*Job) {
+	return func(j *Job) { j.Spec.Timezone = &zone }
+}
+
+// A job whose revision changes, and not its ticks, at the very instants at which
+// it is due: more of them than one turn of the loop claims.
+func TestReplaceAtADueTick(t *testing.T) {
+	for _, p := range []MisfirePolicy{MisfireSkip, MisfireOnce, MisfireAll} {
+		t.Run(string(p), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				const n = 3*claimBatch + 1
+				version := func(zone string) (jobs []*Job) {
+					for i := range n {
+						jobs = append(jobs, job(t, fmt.Sprintf("j%04d", i), "every 10s", inZone(zone), policy(p)))
+					}
+					return jobs
+				}
+				m := newMemState()
+				a := launch(t, m, "a", version("UTC"))
+				launch(t, m, "b", version("UTC"))
+				until(t, "2000-01-01T00:00:05Z")
+				for i, zone := range []string{"Europe/Berlin", "UTC", "Asia/Tokyo", "UTC"} {
+					<-time.After(time.Until(instant(t, "2000-01-01T00:00:10Z").Add(time.Duration(i) * 10 * time.Second)))
+					set, err := a.Prepare(version(zone))
+					if err != nil {
+						t.Fatal(err)
+					}
+					a.Replace(set)
+				}
+				until(t, "2000-01-01T00:01:05Z")
+				noneTwice(t, m)
+				if got := len(m.messages()); got != 6*n {
+					t.Errorf("%d messages of %d", got, 6*n)
+				}
+			})
+		})
+	}
+}
+
+// A new schedule counts from the change on, in both directions: nothing is made
+// up for, and nothing that was due is dropped.
+func TestReplaceIsNoReasonToFire(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemState()
+		a := launch(t, m, "a", []*Job{job(t, "j", "0 * * * *"), job(t, "same", "*/20 * * * *")})
+		until(t, "2000-01-01T02:30:00Z")
+		replace(t, a, job(t, "j", "15 * * * *"), job(t, "same", "*/20 * * * *"), job(t, "new", "10 2 * * *"))
+		until(t, "2000-01-01T03:30:00Z")
+		replace(t, a, job(t, "j", "0 * * * *"), job(t, "same", "*/20 * * * *"))
+		until(t, "2000-01-01T04:30:00Z")
+		if got, want := ticksOf(m, "j"), "01T01:00:00 01T02:00:00 01T03:15:00 01T04:00:00 "; got != want {
+			t.Errorf("published %q, want %q", got, want)
+		}
+		if got := ticksOf(m, "new"); got != "" {
+			t.Errorf("the new job was fired for %s", got)
+		}
+		if got := strings.Count(ticksOf(m, "same"), " "); got != 13 {
+			t.Errorf("the job that did not change: %s", ticksOf(m, "same"))
+		}
+	})
+}
+
+// A removed job is silent from then on, and its ticks before were settled.
+func TestReplaceRemoves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemState()
+		a := launch(t, m, "a", []*Job{job(t, "goes", "every 1m"), job(t, "stays", "every 1m")})
+		launch(t, m, "b", []*Job{job(t, "goes", "every 1m"), job(t, "stays", "every 1m")})
+		<-time.After(time.Until(instant(t, "2000-01-01T00:02:00Z")))
+		replace(t, a, job(t, "stays", "every 1m"))
+		until(t, "2000-01-01T00:04:30Z")
+		if got, want := ticksOf(m, "goes"), "01T00:01:00 01T00:02:00 "; got != want {
+			t.Errorf("published %q, want %q", got, want)
+		}
+		if got, want := ticksOf(m, "stays"), "01T00:01:00 01T00:02:00 01T00:03:00 01T00:04:00 "; got != want {
+			t.Errorf("published %q, want %q", got, want)
+		}
+	})
+}
+
+// While the store is out of reach a change waits: the tick that was due by the
+// jobs before runs by them, and later ones by the new jobs.
+func TestReplaceWhileTheStoreIsDown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemState()
+		a := launch(t, m, "a", []*Job{job(t, "j", "every 1m", policy(MisfireAll))})
+		until(t, "2000-01-01T00:01:30Z")
+		m.setDown(true)
+		until(t, "2000-01-01T00:02:10Z")
+		replace(t, a, job(t, "j", "every 7m", policy(MisfireAll)))
+		replace(t, a, job(t, "j", "every 30s", policy(MisfireAll)))
+		until(t, "2000-01-01T00:03:20Z")
+		m.setDown(false)
+		until(t, "2000-01-01T00:04:10Z")
+		if got, want := ticksOf(m, "j"), "01T00:01:00 01T00:02:00 01T00:03:00 01T00:03:30 01T00:04:00 "; got != want {
+			t.Errorf("published %q, want %q", got, want)
+		}
+	})
+}
+
+// A reload may be what mends a job: one that the store or its template keeps
+// from running does not keep its mend out, and is told to work again.
+func TestReplaceMendsAJob(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemState()
+		a := launch(t, m, "a", []*Job{job(t, "j", "every 1m", inZone("UTC"))})
+		a.pub.mu.Lock()
+		a.pub.fail = func(*tasks.Request) error { return errors.New("cannot") }
+		a.pub.mu.Unlock()
+		until(t, "2000-01-01T00:02:30Z")
+		if a.counts.quarantined["j"] == nil {
+			t.Fatal("the job is not set aside")
+		}
+		a.pub.mu.Lock()
+		a.pub.fail = nil
+		a.pub.mu.Unlock()
+		replace(t, a, job(t, "j", "every 1m", inZone("Europe/Berlin")))
+		if err := a.counts.quarantined["j"]; err != nil {
+			t.Errorf("still set aside: %v", err)
+		}
+		until(t, "2000-01-01T00:03:30Z")
+		if got := ticksOf(m, "j"); !strings.Contains(got, "01T00:03:00") {
+			t.Errorf("published %q", got)
+		}
+	})
+}
+
+// What Prepare refuses changes nothing.
+func TestPrepareRefuses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemState()
+		a := launch(t, m, "a", []*Job{job(t, "j", "every 1m")})
+		until(t, "2000-01-01T00:00:30Z")
+		bad := job(t, "bad", "every 1m", func(j *Job) { j.Kwargs = map[string]any{"x": "{{ .Nope }}"}; j.Engine = "none" })
+		_, err := a.Prepare([]*Job{job(t, "j", "every 2m"), bad, job(t, "j", "every 3m")})
+		var first *JobError
+		if !errors.As(err, &first) || !strings.Contains(err.Error(), "twice") {
+			t.Errorf("error %v", err)
+		}
+		until(t, "2000-01-01T00:02:30Z")
+		if got, want := ticksOf(m, "j"), "01T00:01:00 01T00:02:00 "; got != want {
+			t.Errorf("published %q, want %q", got, want)
+		}
+	})
+}
+
+// Replaced before it runs: the scheduler begins with the new jobs.
+func TestReplaceBeforeTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemState()
+		m.setDown(true)
+		var told []string
+		a := launch(t, m, "a", []*Job{job(t, "old", "every 1m")}, func(c *Config) {
+			c.Observer.Replaced = func(jobs []*Job) { told = append(told, jobs[0].Name) }
+		})
+		until(t, "2000-01-01T00:00:10Z")
+		replace(t, a, job(t, "new", "every 1m"))
+		m.setDown(false)
+		until(t, "2000-01-01T00:01:30Z")
+		if got := ticksOf(m, "old") + ticksOf(m, "new"); got != "01T00:01:00 " || !slices.Equal(told, []string{"new"}) {
+			t.Errorf("published %q, told %q", got, told)
+		}
+	})
+}
