@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,39 +28,111 @@ func inZone(zone string) func(*Job) {
 	return func(j *Job) { j.Spec.Timezone = &zone }
 }
 
-// A job whose revision changes, and not its ticks, at the very instants at which
-// it is due: more of them than one turn of the loop claims.
+// slowBeats is a store that gets each beat late.
+type slowBeats struct {
+	State
+	late time.Duration
+}
+
+// Beat implements State.
+func (s *slowBeats) Beat(ctx context.Context, r Replica, revisions map[string]string) (BeatReply, error) {
+	<-time.After(s.late)
+	return s.State.Beat(ctx, r, revisions)
+}
+
+// Jobs whose revision changes, and not their ticks, at the very instants at
+// which they are due, more of them than one turn of the loop claims; and just
+// before, with a beat that comes to the store after the tick.
 func TestReplaceAtADueTick(t *testing.T) {
 	for _, p := range []MisfirePolicy{MisfireSkip, MisfireOnce, MisfireAll} {
-		t.Run(string(p), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				const n = 3*claimBatch + 1
-				version := func(zone string) (jobs []*Job) {
-					for i := range n {
-						jobs = append(jobs, job(t, fmt.Sprintf("j%04d", i), "every 10s", inZone(zone), policy(p)))
+		for _, before := range []time.Duration{0, 500 * time.Millisecond} {
+			t.Run(fmt.Sprint(p, before), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					const n = 3*claimBatch + 1
+					version := func(zone string) (jobs []*Job) {
+						for i := range n {
+							jobs = append(jobs, job(t, fmt.Sprintf("j%04d", i), "every 10s", inZone(zone), policy(p)))
+						}
+						return jobs
 					}
-					return jobs
-				}
-				m := newMemState()
-				a := launch(t, m, "a", version("UTC"))
-				launch(t, m, "b", version("UTC"))
-				until(t, "2000-01-01T00:00:05Z")
-				for i, zone := range []string{"Europe/Berlin", "UTC", "Asia/Tokyo", "UTC"} {
-					<-time.After(time.Until(instant(t, "2000-01-01T00:00:10Z").Add(time.Duration(i) * 10 * time.Second)))
-					set, err := a.Prepare(version(zone))
-					if err != nil {
-						t.Fatal(err)
+					m := newMemState()
+					a := launch(t, &slowBeats{m, 2 * before}, "a", version("UTC"))
+					until(t, "2000-01-01T00:00:05Z")
+					for i, zone := range []string{"Europe/Berlin", "UTC", "Asia/Tokyo", "UTC"} {
+						<-time.After(time.Until(instant(t, "2000-01-01T00:00:10Z").Add(time.Duration(i)*10*time.Second - before)))
+						set, err := a.Prepare(version(zone))
+						if err != nil {
+							t.Fatal(err)
+						}
+						a.Replace(set)
 					}
-					a.Replace(set)
-				}
-				until(t, "2000-01-01T00:01:05Z")
-				noneTwice(t, m)
-				if got := len(m.messages()); got != 6*n {
-					t.Errorf("%d messages of %d", got, 6*n)
-				}
+					until(t, "2000-01-01T00:01:05Z")
+					noneTwice(t, m)
+					if got := len(m.messages()); got != 6*n {
+						t.Errorf("%d messages of %d", got, 6*n)
+					}
+				})
 			})
-		})
+		}
 	}
+}
+
+// What changes without a change of the revision takes nothing from the store,
+// and the next tick has it.
+func TestReplaceOfTheSameRevision(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemState()
+		version := func(n string) *Job {
+			return job(t, "j", "every 1m", policy(MisfireAll), func(j *Job) { j.Queue = n })
+		}
+		a := launch(t, m, "a", []*Job{version("one")})
+		until(t, "2000-01-01T00:01:30Z")
+		load := a.self().Load
+		replace(t, a, version("two"))
+		until(t, "2000-01-01T00:03:30Z")
+		if got, want := ticksOf(m, "j"), "01T00:01:00 01T00:02:00 01T00:03:00 "; got != want {
+			t.Errorf("published %q, want %q", got, want)
+		}
+		if n := a.counts.get("j", TickDuplicate) + a.counts.get("j", TickMissed); n != 0 || a.self().Load != load {
+			t.Errorf("%d other outcomes, load instant %d, then %d", n, load, a.self().Load)
+		}
+		if q := a.pub.reqs[len(a.pub.reqs)-1].Queue; q != "two" {
+			t.Errorf("the last message went to %s", q)
+		}
+	})
+}
+
+// refusing is a store that refuses the claims of one revision.
+type refusing struct {
+	*memState
+	revision string
+}
+
+// Claim implements State.
+func (s *refusing) Claim(ctx context.Context, r Replica, claims []Claim) []ClaimResult {
+	if claims[0].Revision == s.revision {
+		return []ClaimResult{{Err: errors.New("WRONGTYPE"), Refused: true}}
+	}
+	return s.memState.Claim(ctx, r, claims)
+}
+
+// A tick that the store refuses does not keep the change out that may mend it.
+func TestReplaceOfARefusedJob(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		old := job(t, "j", "every 1m", inZone("UTC"))
+		m := &refusing{newMemState(), old.Revision()}
+		told := 0
+		a := launch(t, m, "a", []*Job{old}, func(c *Config) { c.Observer.Replaced = func([]*Job) { told++ } })
+		until(t, "2000-01-01T00:01:30Z")
+		replace(t, a, job(t, "j", "every 1m", inZone("Europe/Berlin")))
+		if told != 1 {
+			t.Errorf("replaced %d times", told)
+		}
+		until(t, "2000-01-01T00:02:30Z")
+		if got, want := ticksOf(m.memState, "j"), "01T00:02:00 "; got != want {
+			t.Errorf("published %q, want %q", got, want)
+		}
+	})
 }
 
 // A new schedule counts from the change on, in both directions: nothing is made
@@ -118,6 +191,25 @@ func TestReplaceWhileTheStoreIsDown(t *testing.T) {
 		m.setDown(false)
 		until(t, "2000-01-01T00:04:10Z")
 		if got, want := ticksOf(m, "j"), "01T00:01:00 01T00:02:00 01T00:03:00 01T00:03:30 01T00:04:00 "; got != want {
+			t.Errorf("published %q, want %q", got, want)
+		}
+	})
+}
+
+// An outage that is shorter than the time between two readings of the clock, and
+// longer than open ticks hold up a change where the store does answer.
+func TestReplaceInAShortOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMemState()
+		a := launch(t, m, "a", []*Job{job(t, "j", "every 10s", inZone("UTC"), policy(MisfireAll))})
+		until(t, "2000-01-01T00:00:02Z")
+		m.setDown(true)
+		until(t, "2000-01-01T00:00:11Z")
+		replace(t, a, job(t, "j", "every 10s", inZone("Asia/Tokyo"), policy(MisfireAll)))
+		until(t, "2000-01-01T00:00:28Z")
+		m.setDown(false)
+		until(t, "2000-01-01T00:00:35Z")
+		if got, want := ticksOf(m, "j"), "01T00:00:10 01T00:00:20 01T00:00:30 "; got != want {
 			t.Errorf("published %q, want %q", got, want)
 		}
 	})
