@@ -24,8 +24,13 @@ func replace(t *testing.T, r *replica, jobs ...*Job) {
 	synctest.Wait()
 }
 
-func inZone(zone string) func(*Job) {
-	return func(j *Job) { j.Spec.Timezone = &zone }
+// inZone changes the revision of a job, and not its ticks.
+func inZone(t *testing.T, zone string) func(*Job) {
+	t.Helper()
+	return func(j *Job) {
+		j.Spec.Timezone = &zone
+		j.Schedule = mustSpec(t, j.Spec)
+	}
 }
 
 // slowBeats is a store that gets each beat late.
@@ -51,7 +56,7 @@ func TestReplaceAtADueTick(t *testing.T) {
 					const n = 3*claimBatch + 1
 					version := func(zone string) (jobs []*Job) {
 						for i := range n {
-							jobs = append(jobs, job(t, fmt.Sprintf("j%04d", i), "every 10s", inZone(zone), policy(p)))
+							jobs = append(jobs, job(t, fmt.Sprintf("j%04d", i), "every 10s", inZone(t, zone), policy(p)))
 						}
 						return jobs
 					}
@@ -119,12 +124,12 @@ func (s *refusing) Claim(ctx context.Context, r Replica, claims []Claim) []Claim
 // A tick that the store refuses does not keep the change out that may mend it.
 func TestReplaceOfARefusedJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		old := job(t, "j", "every 1m", inZone("UTC"))
+		old := job(t, "j", "every 1m", inZone(t, "UTC"))
 		m := &refusing{newMemState(), old.Revision()}
 		told := 0
 		a := launch(t, m, "a", []*Job{old}, func(c *Config) { c.Observer.Replaced = func([]*Job) { told++ } })
 		until(t, "2000-01-01T00:01:30Z")
-		replace(t, a, job(t, "j", "every 1m", inZone("Europe/Berlin")))
+		replace(t, a, job(t, "j", "every 1m", inZone(t, "Europe/Berlin")))
 		if told != 1 {
 			t.Errorf("replaced %d times", told)
 		}
@@ -201,11 +206,11 @@ func TestReplaceWhileTheStoreIsDown(t *testing.T) {
 func TestReplaceInAShortOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := newMemState()
-		a := launch(t, m, "a", []*Job{job(t, "j", "every 10s", inZone("UTC"), policy(MisfireAll))})
+		a := launch(t, m, "a", []*Job{job(t, "j", "every 10s", inZone(t, "UTC"), policy(MisfireAll))})
 		until(t, "2000-01-01T00:00:02Z")
 		m.setDown(true)
 		until(t, "2000-01-01T00:00:11Z")
-		replace(t, a, job(t, "j", "every 10s", inZone("Asia/Tokyo"), policy(MisfireAll)))
+		replace(t, a, job(t, "j", "every 10s", inZone(t, "Asia/Tokyo"), policy(MisfireAll)))
 		until(t, "2000-01-01T00:00:28Z")
 		m.setDown(false)
 		until(t, "2000-01-01T00:00:35Z")
@@ -220,7 +225,7 @@ func TestReplaceInAShortOutage(t *testing.T) {
 func TestReplaceMendsAJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m := newMemState()
-		a := launch(t, m, "a", []*Job{job(t, "j", "every 1m", inZone("UTC"))})
+		a := launch(t, m, "a", []*Job{job(t, "j", "every 1m", inZone(t, "UTC"))})
 		a.pub.mu.Lock()
 		a.pub.fail = func(*tasks.Request) error { return errors.New("cannot") }
 		a.pub.mu.Unlock()
@@ -231,7 +236,7 @@ func TestReplaceMendsAJob(t *testing.T) {
 		a.pub.mu.Lock()
 		a.pub.fail = nil
 		a.pub.mu.Unlock()
-		replace(t, a, job(t, "j", "every 1m", inZone("Europe/Berlin")))
+		replace(t, a, job(t, "j", "every 1m", inZone(t, "Europe/Berlin")))
 		if err := a.counts.quarantined["j"]; err != nil {
 			t.Errorf("still set aside: %v", err)
 		}
