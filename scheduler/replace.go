@@ -145,8 +145,8 @@ func (s *Scheduler) takeOver(set *JobSet) {
 // register makes the set's file the one that beats tell of, with a load instant
 // that the next beat gets.
 func (s *Scheduler) register(set *JobSet, looked time.Time) {
-	s.beating.Lock()
-	defer s.beating.Unlock()
+	s.beating <- struct{}{}
+	defer func() { <-s.beating }()
 	s.revisions = set.revisions
 	s.mu.Lock()
 	defer s.mu.Unlock()

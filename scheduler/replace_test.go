@@ -53,7 +53,7 @@ func TestReplaceAtADueTick(t *testing.T) {
 		for _, before := range []time.Duration{0, 500 * time.Millisecond} {
 			t.Run(fmt.Sprint(p, before), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					const n = 3*claimBatch + 1
+					const n = claimBatch + 1
 					version := func(zone string) (jobs []*Job) {
 						for i := range n {
 							jobs = append(jobs, job(t, fmt.Sprintf("j%04d", i), "every 10s", inZone(t, zone), policy(p)))

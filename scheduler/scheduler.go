@@ -112,7 +112,7 @@ type Scheduler struct {
 	reload, switched atomic.Bool
 	pending          atomic.Pointer[JobSet] // to be put in force
 
-	beating   sync.Mutex        // held for a beat, and to change what it tells
+	beating   chan struct{}     // full during a beat, and while what it tells changes
 	revisions map[string]string // of all jobs, by name
 
 	mu         sync.Mutex // guards what follows
@@ -144,7 +144,7 @@ func New(cfg Config) (*Scheduler, error) {
 	cfg.LatePerSecond = cmp.Or(cfg.LatePerSecond, defaultLateRate)
 	s := &Scheduler{
 		cfg: cfg, log: discard(cfg.Logger), local: cfg.Clock,
-		poke: make(chan struct{}, 1), wake: make(chan struct{}, 1), stale: map[*entry]bool{}, held: map[*entry]bool{},
+		poke: make(chan struct{}, 1), wake: make(chan struct{}, 1), beating: make(chan struct{}, 1), stale: map[*entry]bool{}, held: map[*entry]bool{},
 		late: limiter{rate: cfg.LatePerSecond},
 	}
 	if s.local == nil {
