@@ -219,3 +219,72 @@ func TestReplaceNaiveLosesTicks(t *testing.T) {
 		})
 	}
 }
+
+// A replica that changes its file has settled the ticks of the one before up to
+// From: jobs that change count from there. A beat of the file before that comes
+// late brings nothing back.
+func TestRegistryOfAReload(t *testing.T) {
+	each(t, func(t *testing.T, rdb *redis.Client, s *schedredis.State) {
+		ctx := ctxOf(t)
+		a := beat(t, s, "a", "f1", map[string]string{"same": "r1", "edited": "r1", "back": "r1"})
+		b := beat(t, s, "b", "f1", nil)
+		past := a.Now.Add(-time.Hour).Truncate(time.Millisecond)
+		for _, job := range []string{"same", "edited", "back"} {
+			backdate(t, rdb, job, past)
+		}
+		reload := func(file string, from time.Time, revs map[string]string) scheduler.BeatReply {
+			t.Helper()
+			r := member("a", file)
+			r.From = from
+			reply, err := s.Beat(ctx, r, revs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reply
+		}
+		since := func(job string, want time.Time) {
+			t.Helper()
+			states, err := s.Load(ctx, []string{job})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := states[0].Since; !got.Equal(want) {
+				t.Errorf("%s counts from %s, want %s", job, got, want)
+			}
+		}
+		first := past.Add(50 * time.Minute)
+		got := reload("f2", first, map[string]string{"same": "r1", "edited": "r2", "new": "r1"})
+		if !got.Switched || got.Registered || got.Load <= b.Load || got.Current.File != "f2" {
+			t.Errorf("reload: %+v", got)
+		}
+		since("same", past)
+		since("edited", first)
+		since("new", first)
+		late := beat(t, s, "a", "f1", nil, a.Load)
+		if late.Switched || late.Current.File != "f2" || late.Load != a.Load {
+			t.Errorf("a late beat of the file before: %+v", late)
+		}
+		if again := beat(t, s, "b", "f1", nil, b.Load); again.Switched || again.Current.File != "f2" {
+			t.Errorf("a beat of another replica: %+v", again)
+		}
+		second := first.Add(time.Minute)
+		reload("f1", second, nil)
+		since("same", past)
+		since("edited", second)
+		since("back", second)
+		// From counts once, and never for the time to come.
+		r := member("a", "f1")
+		r.Load, r.From = got.Load+1_000_000_000, second.Add(time.Minute)
+		if _, err := s.Beat(ctx, r, nil); err != nil {
+			t.Fatal(err)
+		}
+		since("edited", second)
+		if ahead := reload("f3", a.Now.Add(time.Hour), map[string]string{"edited": "r3"}); !ahead.Switched {
+			t.Errorf("reload: %+v", ahead)
+		}
+		states, err := s.Load(ctx, []string{"edited"})
+		if err != nil || states[0].Since.After(a.Now.Add(time.Minute)) {
+			t.Errorf("counts from %s: %v", states[0].Since, err)
+		}
+	})
+}
