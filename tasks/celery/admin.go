@@ -71,13 +71,14 @@ type Depths struct {
 	DeadDropped int64 `json:"dead_dropped"`
 }
 
-// Depths reads all numbers in one pipeline.
+// Depths reads all numbers in one transaction: a message that is taken between
+// two of them would count twice, or not at all.
 func (a *Admin) Depths(ctx context.Context) (*Depths, error) {
 	var waiting [][]*redis.IntCmd
 	var dead []*redis.IntCmd
 	var unacked, parked *redis.IntCmd
 	var dropped *redis.StringSliceCmd
-	_, err := a.cfg.Broker.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := a.cfg.Broker.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		for _, q := range a.cfg.Queues {
 			var lists []*redis.IntCmd
 			for _, key := range QueueKeys(a.keys.prefix, q) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,13 +23,16 @@ type Worker struct {
 	log   *slog.Logger
 	waker tasks.Waker
 	aside asideMemory
+
+	stopOnce sync.Once
+	stopWait chan struct{} // closed: no slot waits for a lock any more
 }
 
 // New checks the configuration and returns a worker; [ErrConfig] for all that
 // is wrong with it, joined.
 func New(cfg Config) (*Worker, error) {
 	cfg.PoisonAfter = max(cfg.PoisonAfter, 3)
-	w := &Worker{cfg: cfg, log: cfg.Logger}
+	w := &Worker{cfg: cfg, log: cfg.Logger, stopWait: make(chan struct{})}
 	set, err := w.Prepare(cfg.Registry, cfg.Tasks)
 	if err != nil {
 		return nil, err
@@ -43,6 +47,10 @@ func New(cfg Config) (*Worker, error) {
 // SetWaker names the engine that brings parked messages forward when a lock
 // or a record is free again. It must be called before the first run.
 func (w *Worker) SetWaker(waker tasks.Waker) { w.waker = waker }
+
+// StopWaiting ends the waits for locks with on_busy: wait, as if their time were
+// over: call it when the worker shuts down. What waits is parked.
+func (w *Worker) StopWaiting() { w.stopOnce.Do(func() { close(w.stopWait) }) }
 
 // Run is the chain, and a [tasks.Runner].
 func (w *Worker) Run(ctx context.Context, d *tasks.Delivery) tasks.Outcome {
@@ -247,6 +255,9 @@ func (r *run) handlerContext(ctx context.Context) context.Context {
 			r.info.Fence = uint64(f)
 			ctx = tasks.ContextWithFence(ctx, r.info.Fence)
 		}
+	}
+	if r.lock != nil && r.plan.lock.stallAfter > 0 {
+		ctx = tasks.ContextWithHeartbeat(ctx, r.lock.Heartbeat)
 	}
 	switch {
 	case r.lock != nil:
