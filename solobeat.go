@@ -27,6 +27,7 @@ import (
 // exits the process. It must be called first thing in main, since commands
 // start the program a second time as their guardian. It ends in order on
 // SIGINT, SIGTERM, SIGHUP and SIGQUIT; SIGABRT is what prints its goroutines.
+// `worker` and `scheduler` read their files again on SIGHUP.
 func Main(handlers *tasks.Registry) {
 	guardian.RunIfChild() // does not return in a guardian process
 	ctx, stop := stopContext()
@@ -35,22 +36,26 @@ func Main(handlers *tasks.Registry) {
 	os.Exit(code)
 }
 
-// stopContext ends with the first stop signal, whose cause names it.
-// Later ones change nothing.
+// stopContext ends with the first stop signal, whose cause names it. Later ones
+// change nothing. SIGHUP is none where the command has taken it.
 func stopContext() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 1)
+	signals, hangups := make(chan os.Signal, 16), &cli.Hangups{}
 	if stop := stopSignals(); len(stop) > 0 { // none would mean all
 		signal.Notify(signals, stop...)
 	}
 	go func() {
-		select {
-		case s := <-signals:
-			cancel(&cli.SignalError{Signal: s})
-		case <-ctx.Done():
+		for ctx.Err() == nil {
+			select {
+			case s := <-signals:
+				if s != syscall.SIGHUP || !hangups.Taken() {
+					cancel(&cli.SignalError{Signal: s})
+				}
+			case <-ctx.Done():
+			}
 		}
 	}()
-	return ctx, func() {
+	return cli.WithHangups(ctx, hangups), func() {
 		signal.Stop(signals)
 		cancel(nil)
 	}

@@ -151,7 +151,14 @@ func readError(err error) string {
 }
 
 func parseConfig(d *decoder, text []byte, env Lookup) (*Config, Problems, error) {
+	return parseUnder(nil, d, text, env)
+}
+
+// parseUnder reads a text; tasks are read under the settings of inForce, if
+// they are not the text's own.
+func parseUnder(inForce *Config, d *decoder, text []byte, env Lookup) (*Config, Problems, error) {
 	r := newConfigReader(d, env)
+	r.inForce = inForce
 	if root := d.parse(text); root != nil && !isNull(root) {
 		r.root(root)
 	}
@@ -184,6 +191,8 @@ type configReader struct {
 	// at are the values by key, from the file or the environment.
 	at    map[string]*yaml.Node
 	tasks *yaml.Node
+	// inForce has the settings that tasks are read under, nil for c itself.
+	inForce *Config
 	// urlFiles are the files that url_file keys name, by the key of the URL.
 	urlFiles map[string]*string
 }

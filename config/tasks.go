@@ -35,8 +35,12 @@ func (r *configReader) readTasks(n *yaml.Node) {
 	if isNull(n) {
 		return
 	}
+	settings := r.c
+	if r.inForce != nil {
+		settings = r.inForce
+	}
 	r.d.entries(n, "tasks", func(k, v *yaml.Node, path string) {
-		t := &taskReader{places: newPlaces(r.d, path, k), c: r.c, env: r.env, task: Task{Name: k.Value}}
+		t := &taskReader{places: newPlaces(r.d, path, k), c: settings, env: r.env, task: Task{Name: k.Value}}
 		if !tasks.ValidName(k.Value) {
 			r.d.errorf(k, path, "write letters, digits and _.:/- only, such as reports.hourly", "%s is no task name", shown(k.Value))
 		}

@@ -12,6 +12,8 @@ const (
 
 // beat tells the store that this replica lives and which file it has.
 func (s *Scheduler) beat(ctx context.Context) error {
+	s.beating <- struct{}{}
+	defer func() { <-s.beating }()
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	sent := s.local()

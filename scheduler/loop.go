@@ -55,6 +55,12 @@ func (s *Scheduler) turn(ctx context.Context) {
 			return
 		}
 	}
+	if s.self().Load == 0 { // another file since the last turn
+		if err := s.beat(ctx); err != nil {
+			s.storeFailed(ctx, "telling of a new schedule file", err)
+			return
+		}
+	}
 	if s.reload.Swap(false) {
 		if err := s.load(ctx); err != nil {
 			s.reload.Store(true)
@@ -63,7 +69,9 @@ func (s *Scheduler) turn(ctx context.Context) {
 		}
 	}
 	if s.askStale(ctx) {
+		looked := s.clock.now()
 		s.claimDue(ctx)
+		s.adopt(looked)
 	}
 }
 

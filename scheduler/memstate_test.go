@@ -153,11 +153,14 @@ func (m *memState) Beat(ctx context.Context, r Replica, revisions map[string]str
 	}
 	defer leave()
 	now := m.now()
+	old := m.replicas[r.ID]
+	if old != nil && r.Load > 0 && r.Load < old.Load {
+		return BeatReply{Load: r.Load, Now: now, Current: m.current, Others: len(m.replicas) - 1}, nil
+	}
 	if m.maps[r.File] == nil {
 		m.maps[r.File] = maps.Clone(revisions)
 	}
 	m.beats[r.File] = now
-	old := m.replicas[r.ID]
 	me := &memReplica{Replica: r, beat: now}
 	if me.Load == 0 {
 		me.Load = max(now.UnixMicro(), m.load+1)
@@ -183,7 +186,11 @@ func (m *memState) Beat(ctx context.Context, r Replica, revisions map[string]str
 			}
 		}
 	}
-	reply.Switched = m.settle(now)
+	var from time.Time
+	if r.Load == 0 {
+		from = r.From
+	}
+	reply.Switched = m.settle(now, r.ID, from)
 	reply.Current = m.current
 	reply.Others = len(m.replicas) - 1
 	return reply, nil
@@ -200,11 +207,11 @@ func (m *memState) Leave(ctx context.Context, r Replica) error {
 		m.beats[r.File] = m.now()
 		delete(m.replicas, r.ID)
 	}
-	m.settle(m.now())
+	m.settle(m.now(), r.ID, time.Time{})
 	return nil
 }
 
-func (m *memState) settle(now time.Time) bool {
+func (m *memState) settle(now time.Time, by string, from time.Time) bool {
 	var newest *memReplica
 	for _, r := range m.replicas {
 		if newest == nil || r.Load > newest.Load {
@@ -222,16 +229,22 @@ func (m *memState) settle(now time.Time) bool {
 	m.current = FileInfo{
 		Generation: time.Now().String() + newest.File, File: newest.File, Path: newest.Path, Replica: newest.ID, Name: newest.Name,
 	}
+	settled := newest.ID == by && !from.IsZero()
 	for name, rev := range m.maps[newest.File] {
 		j := m.jobs[name]
 		switch {
 		case j == nil:
 			j = &memJob{}
 			j.Since, j.Revision = now, rev
+			if settled {
+				j.Since = from
+			}
 			m.jobs[name] = j
 		case j.Revision != rev || j.gen != was.Generation:
 			since := time.UnixMicro(newest.Load).UTC().Truncate(time.Millisecond)
-			if j.gen != was.Generation {
+			if settled {
+				since = from
+			} else if j.gen != was.Generation {
 				since = maxTime(since, m.beats[was.File])
 			} else {
 				for file, beat := range m.beats {

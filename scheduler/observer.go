@@ -61,3 +61,9 @@ func (o *Observer) fired(schedule string, tick Occurrence, taskID string) {
 		o.Fired(schedule, tick, taskID)
 	}
 }
+
+func (o *Observer) replaced(jobs []*Job) {
+	if o.Replaced != nil {
+		o.Replaced(jobs)
+	}
+}

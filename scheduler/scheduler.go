@@ -93,6 +93,9 @@ type Observer struct {
 	Registered func()
 	// Fired: a tick was published by this replica.
 	Fired func(schedule string, tick Occurrence, taskID string)
+	// Replaced: the jobs that [Scheduler.Replace] was given are in force; nothing
+	// is told of the ones before after that.
+	Replaced func(jobs []*Job)
 }
 
 // defaultLateRate is the number of late ticks that are claimed per second.
@@ -101,15 +104,17 @@ const defaultLateRate = 200
 // Scheduler settles the ticks of one file, beside any number of others: there
 // is no leader. Create it with [New].
 type Scheduler struct {
-	cfg       Config
-	log       *slog.Logger
-	local     func() time.Time
-	clock     *storeClock
-	entries   []*entry
-	revisions map[string]string
+	cfg   Config
+	log   *slog.Logger
+	local func() time.Time
+	clock *storeClock
 
 	poke, wake       chan struct{}
 	reload, switched atomic.Bool
+	pending          atomic.Pointer[JobSet] // to be put in force
+
+	beating   chan struct{}     // full during a beat, and while what it tells changes
+	revisions map[string]string // of all jobs, by name
 
 	mu         sync.Mutex // guards what follows
 	replica    Replica
@@ -118,6 +123,7 @@ type Scheduler struct {
 	status     Status
 
 	// What follows belongs to the loop.
+	entries     []*entry // of the enabled jobs
 	begun       begun
 	heap        entryHeap
 	stale       map[*entry]bool
@@ -138,39 +144,20 @@ func New(cfg Config) (*Scheduler, error) {
 	cfg.Namespace = cmp.Or(cfg.Namespace, tasks.DefaultNamespace)
 	cfg.LatePerSecond = cmp.Or(cfg.LatePerSecond, defaultLateRate)
 	s := &Scheduler{
-		cfg: cfg, log: discard(cfg.Logger), local: cfg.Clock, revisions: map[string]string{},
-		poke: make(chan struct{}, 1), wake: make(chan struct{}, 1), stale: map[*entry]bool{}, held: map[*entry]bool{},
+		cfg: cfg, log: discard(cfg.Logger), local: cfg.Clock,
+		poke: make(chan struct{}, 1), wake: make(chan struct{}, 1), beating: make(chan struct{}, 1), stale: map[*entry]bool{}, held: map[*entry]bool{},
 		late: limiter{rate: cfg.LatePerSecond},
 	}
 	if s.local == nil {
 		s.local = failpoint.Now
 	}
 	s.clock = &storeClock{state: cfg.State, local: s.local}
-	var errs []error
-	all := checkAll(cfg.Jobs)
-	for i, j := range cfg.Jobs {
-		if _, twice := s.revisions[j.Name]; twice {
-			errs = append(errs, &JobError{Job: j.Name, Field: "name", Msg: "is used twice", Cure: "rename one of the two"})
-			continue
-		}
-		s.revisions[j.Name] = j.Revision()
-		if j.Engine != "" && cfg.Senders[j.Engine] == nil {
-			errs = append(errs, &JobError{Job: j.Name, Field: "engine", Msg: fmt.Sprintf("%q is not served here", j.Engine), Cure: "name another engine"})
-			continue
-		}
-		if err := all[i].err; err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if j.Disabled {
-			continue
-		}
-		s.entries = append(s.entries, &entry{job: j, tmpl: all[i].tmpl, revision: s.revisions[j.Name], delay: j.Delay(), index: -1})
-	}
-	if err := errors.Join(errs...); err != nil {
+	set, err := s.Prepare(cfg.Jobs)
+	if err != nil {
 		return nil, err
 	}
-	s.replica = Replica{ID: cfg.ID, Name: cfg.ID, Path: cfg.File, File: hashRevisions(s.revisions)}
+	s.entries, s.revisions = set.entries, set.revisions
+	s.replica = Replica{ID: cfg.ID, Name: cfg.ID, Path: cfg.File, File: set.file}
 	return s, nil
 }
 
@@ -228,6 +215,7 @@ func (s *Scheduler) tryStart(ctx context.Context) error {
 	if err := s.clock.sync(ctx); err != nil {
 		return err
 	}
+	s.adopt(s.clock.now())
 	checkCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	err := s.cfg.State.Check(checkCtx)
 	cancel()

@@ -65,6 +65,12 @@ type Replica struct {
 	// the first beat gave one. It stays the same when the replica registers
 	// again, so that a replica that was paused does not bring an old file back.
 	Load int64
+	// From counts while Load is 0: the instant, by the store's clock, up to which
+	// the replica has settled the ticks of the file that it had before; zero for
+	// one that starts. If the beat makes its file the current one, jobs whose
+	// revision changes become active at From and not at the load instant, so that
+	// no tick falls between the two files.
+	From time.Time
 }
 
 // BeatReply is what a beat found.

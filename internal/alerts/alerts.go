@@ -200,6 +200,12 @@ func scheduleAlerts() []Alert {
 			Description: `A replica's claims of {{ $labels.schedule }} have been answered STALE for {{ $value | humanizeDuration }}: another replica has loaded another file since. Two deployments in one namespace look so; the log of the stale one names both files.`,
 		},
 		{
+			Name: "ConfigReloadFailed", Severity: Warning, For: 5 * time.Minute,
+			Query: `min(solobeat_config_last_reload_successful)`, Op: Below, Threshold: 1,
+			Summary:     "Changed files were not put in force.",
+			Description: `For 5 minutes at least one replica has not put its schedule file and tasks: in force as they are now: the last good ones count. Its log names what is wrong with file, line and column.`,
+		},
+		{
 			Name: "ClockSkew", Severity: Warning, For: 5 * time.Minute,
 			Query: `max(solobeat_clock_offset_seconds) - min(solobeat_clock_offset_seconds)`, Op: Above, Threshold: 1,
 			Summary:     "The clocks of replicas differ.",

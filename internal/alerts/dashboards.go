@@ -144,6 +144,14 @@ func schedules() Section {
 			q(`max by (schedule) (solobeat_schedule_stale_seconds)`, "{{schedule}} stale"),
 			q(`max by (schedule) (solobeat_schedule_quarantined)`, "{{schedule}} set aside"),
 			q(`max by (schedule) (solobeat_schedule_paused)`, "{{schedule}} paused")),
+		series("Files in force", count, "1 if every replica has put its files in force as they are now.",
+			q(`min(solobeat_config_last_reload_successful)`, "in force")),
+		series("Age of the files in force", seconds, "Since each replica has its files in force.",
+			q(`time() - max by (instance) (solobeat_config_last_reload_success_timestamp_seconds)`, "{{instance}}")),
+		{
+			Title: "Configurations", Description: "Replicas by the hash of the files that they have in force.", Kind: Table, Unit: count, Width: 12, Height: 8,
+			Targets: []Target{q(`count by (hash) (solobeat_config_info)`, "")},
+		},
 	}}
 }
 

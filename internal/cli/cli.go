@@ -225,26 +225,8 @@ func (c *program) env(name string) (string, bool) {
 
 var logLevels = []string{"debug", "info", "warn", "error"}
 
-// load reads the configuration: -c, $SOLOBEAT_CONFIG, or ./solobeat.yaml if it
-// is there; the environment alone is enough.
-func (c *program) load() (*config.Config, error) {
-	path := c.configFile()
-	c.warn(config.CheckEnv(c.environ))
-	cfg, problems, err := config.Load(path, c.env)
-	c.warn(problems)
-	if err != nil {
-		return nil, err
-	}
-	if c.logLevel != "" {
-		if !slices.Contains(logLevels, c.logLevel) {
-			return nil, usagef("--log-level %s: %s are known", c.logLevel, strings.Join(logLevels, ", "))
-		}
-		cfg.Log.Level = c.logLevel
-	}
-	return cfg, nil
-}
-
-// configFile is the file that load reads, "" for none.
+// configFile is -c, $SOLOBEAT_CONFIG, or ./solobeat.yaml if it is there; "" for
+// none.
 func (c *program) configFile() string {
 	path := c.configPath
 	if path == "" {
@@ -256,6 +238,23 @@ func (c *program) configFile() string {
 		}
 	}
 	return path
+}
+
+// load reads the configuration; the environment alone is enough.
+func (c *program) load() (*config.Config, error) {
+	c.warn(config.CheckEnv(c.environ))
+	cfg, problems, err := config.Load(c.configFile(), c.env)
+	c.warn(problems)
+	if err != nil {
+		return nil, err
+	}
+	if c.logLevel != "" {
+		if !slices.Contains(logLevels, c.logLevel) {
+			return nil, usagef("--log-level %s: %s are known", c.logLevel, strings.Join(logLevels, ", "))
+		}
+		cfg.Log.Level = c.logLevel
+	}
+	return cfg, nil
 }
 
 func (c *program) warn(ps config.Problems) {

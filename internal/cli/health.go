@@ -216,6 +216,7 @@ func (r *replica) workerObserver() worker.Observer {
 
 func (r *replica) schedulerObserver() scheduler.Observer {
 	obs := r.metrics.SchedulerObserver()
+	obs.Replaced = r.reload.inUse
 	if r.o.fired != nil {
 		obs.Fired = func(_ string, tick scheduler.Occurrence, _ string) { r.o.fired(tick) }
 	}

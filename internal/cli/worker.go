@@ -13,6 +13,7 @@ import (
 	"github.com/solobeat/solobeat/config"
 	"github.com/solobeat/solobeat/idempotency"
 	"github.com/solobeat/solobeat/internal/metrics"
+	"github.com/solobeat/solobeat/internal/reload"
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/scheduler"
 	"github.com/solobeat/solobeat/tasks"
@@ -86,6 +87,11 @@ func (o *processOptions) hidden(cmd *cobra.Command) {
 // process is one replica: it wires the parts, runs them, and stops them in
 // order.
 func (c *program) process(ctx context.Context, o processOptions) error {
+	orders, stop := takeHangups(ctx)
+	defer stop()
+	// What is loaded below is what is read here, or newer: then it is read again.
+	configFile := c.configFile()
+	files := readFiles(configFile)
 	cfg, err := c.load()
 	if err != nil {
 		return err
@@ -93,12 +99,25 @@ func (c *program) process(ctx context.Context, o processOptions) error {
 	log := newLogger(c.Err, cfg.Log.Level, cfg.Log.Format)
 	var jobs []*scheduler.Job
 	if o.scheduler || cfg.Schedule.File != "" {
+		files = reload.Join(files, readFiles(cfg.Schedule.File))
 		if jobs, err = c.schedule(cfg); err != nil {
 			return err
 		}
 	}
-	r := &replica{cfg: cfg, log: log, jobs: jobs, o: o, registry: o.registry, began: time.Now(), pulses: map[string]*pulse{}}
+	r := &replica{cfg: cfg, log: log, jobs: jobs, o: o, began: time.Now(), pulses: map[string]*pulse{}}
+	r.reload = &reloader{
+		replica: r, env: c.env, configFile: configFile, scheduleFile: cfg.Schedule.File, began: files, now: orders,
+		replaced: make(chan []*scheduler.Job, 1),
+	}
 	return r.run(ctx)
+}
+
+// readFiles reads a file, if there is one to read.
+func readFiles(path string) reload.Snapshot {
+	if path == "" {
+		return reload.Snapshot{}
+	}
+	return reload.Read([]string{path}, config.ReadFile)
 }
 
 // replica is one worker or scheduler process.
@@ -118,6 +137,7 @@ type replica struct {
 	chain   *worker.Worker
 	sched   *scheduler.Scheduler
 	history *historian
+	reload  *reloader
 	pulses  map[string]*pulse // by engine
 	began   time.Time
 }
@@ -133,9 +153,10 @@ func (r *replica) run(ctx context.Context) error {
 	}
 	defer r.stores.close()
 	r.stores.embedded = r.o.embedded
-	if err := r.handlers(); err != nil {
+	if r.registry, err = r.registryOf(r.cfg); err != nil {
 		return exit(exitConfig, err)
 	}
+	r.warnTasks(r.cfg, r.registry)
 	r.metrics = metrics.New(r.metricsConfig())
 	if err := r.stores.reach(ctx, startWait, r.servers()...); err != nil {
 		return stopped(ctx, err)
@@ -172,27 +193,43 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// handlers fills the registry with the commands and webhooks of tasks:.
-func (r *replica) handlers() error {
-	if r.registry == nil {
-		r.registry = &tasks.Registry{}
+// registryOf holds the program's own handlers and the commands and webhooks of tasks:.
+func (r *replica) registryOf(cfg *config.Config) (*tasks.Registry, error) {
+	reg := &tasks.Registry{}
+	if own := r.o.registry; own != nil {
+		for _, name := range own.Names() {
+			if h, ok := own.Lookup(name); ok {
+				if err := reg.Add(name, h); err != nil {
+					return nil, err
+				}
+			}
+		}
 	}
-	for _, t := range r.cfg.Tasks {
+	for _, t := range cfg.Tasks {
 		h, err := readyMade(t, r.log)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if h == nil {
-			if _, ok := r.registry.Lookup(t.Name); !ok && r.o.worker {
-				r.log.Warn("tasks: entry has no handler here: its messages end as NotRegistered", "task", t.Name)
-			}
 			continue
 		}
-		if err := r.registry.Add(t.Name, h); err != nil {
-			return err
+		if err := reg.Add(t.Name, h); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return reg, nil
+}
+
+// warnTasks names entries of tasks: that do less than they seem to.
+func (r *replica) warnTasks(cfg *config.Config, reg *tasks.Registry) {
+	for _, t := range cfg.Tasks {
+		if _, ok := reg.Lookup(t.Name); !ok && r.o.worker {
+			r.log.Warn("tasks: entry has no handler here: its messages end as NotRegistered", "task", t.Name)
+		}
+		if t.Config.AckEarly && r.o.worker && cfg.Worker.Has(asynqengine.EngineName) {
+			r.log.Warn("ack: early counts for Celery only; asynq acknowledges after the run", "task", t.Name)
+		}
+	}
 }
 
 // readyMade is the handler that an entry of tasks: declares; nil for none.
@@ -214,15 +251,10 @@ func readyMade(t config.Task, log *slog.Logger) (h tasks.Handler, err error) {
 func (r *replica) metricsConfig() metrics.Config {
 	mc := metrics.Config{
 		Version: Version(), Jobs: r.jobs, Namespace: r.cfg.Namespace, KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, Tasks: r.registry.Names(), Queues: r.cfg.Worker.Queues,
-		Worker: r.o.worker, Scheduler: r.o.scheduler, Engines: r.cfg.Worker.Engines,
+		Worker: r.o.worker, Scheduler: r.o.scheduler, Engines: r.cfg.Worker.Engines, Locks: taskLocks(r.cfg),
 	}
 	if r.o.worker {
 		mc.Concurrency = r.cfg.Worker.Concurrency
-	}
-	for _, t := range r.cfg.Tasks {
-		if l := t.Config.Lock; l != nil {
-			mc.Locks = append(mc.Locks, metrics.Lock{Name: l.Key, TTL: l.TTL})
-		}
 	}
 	return mc
 }
@@ -233,7 +265,7 @@ func (r *replica) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(r.jobs) > 0 {
+	if r.cfg.Schedule.File != "" {
 		r.metrics.CollectJobs(r.stores.state().Load)
 	}
 	if r.o.scheduler {
@@ -251,10 +283,6 @@ func (r *replica) buildWorker(ctx context.Context) error {
 		return err
 	}
 	r.history = newHistorian(ctx, r.stores.state(), r.shownName, r.log, r.metrics.RanTwice)
-	entries := map[string]worker.TaskConfig{}
-	for _, t := range r.cfg.Tasks {
-		entries[t.Name] = t.Config
-	}
 	if r.cfg.Worker.Has(asynqengine.EngineName) {
 		if err := r.buildAsynq(ctx); err != nil {
 			return err
@@ -265,7 +293,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 		wrap = append(wrap, r.asynq.Middleware())
 	}
 	r.chain, err = worker.New(worker.Config{
-		Registry: r.registry, Tasks: entries, PoisonAfter: r.cfg.Worker.PoisonAfter,
+		Registry: r.registry, Tasks: taskConfigs(r.cfg), PoisonAfter: r.cfg.Worker.PoisonAfter,
 		Locks:       map[string]*lockguard.Guard{worker.DefaultBackend: r.locks},
 		Records:     map[string]*idempotency.Guard{worker.DefaultBackend: r.records},
 		Middlewares: wrap, Logger: r.log, Observer: r.workerObserver(),
@@ -274,7 +302,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 		return exit(exitConfig, err)
 	}
 	if r.cfg.Worker.Has(celery.EngineName) {
-		if err := r.buildCelery(ctx, entries); err != nil {
+		if err := r.buildCelery(ctx); err != nil {
 			return err
 		}
 	}
@@ -287,15 +315,15 @@ func (r *replica) buildWorker(ctx context.Context) error {
 }
 
 // buildCelery makes the engine of Celery queues and tries what it needs.
-func (r *replica) buildCelery(ctx context.Context, entries map[string]worker.TaskConfig) error {
+func (r *replica) buildCelery(ctx context.Context) error {
 	var err error
 	r.celery, err = celery.New(celery.Config{
 		Broker: r.stores.broker, Results: r.stores.results, Namespace: r.cfg.Namespace,
 		KeyPrefix: r.cfg.Redis.GlobalKeyPrefix, ResultsKeyPrefix: r.cfg.Redis.ResultsKeyPrefix,
 		Queues: r.cfg.Worker.Queues, Concurrency: r.cfg.Worker.Concurrency, NodeName: r.nodeName(), Instance: r.stores.instance,
 		ResultExpires: r.cfg.Results.Expires, PoisonAfter: r.cfg.Worker.PoisonAfter, Grace: r.cfg.Worker.Grace,
-		AckEarly:   func(task string) bool { return entries[task].AckEarly },
-		Registered: func(task string) bool { _, ok := r.registry.Lookup(task); return ok },
+		AckEarly:   r.chain.AckEarly,
+		Registered: r.chain.Registered,
 		AfterPark:  r.chain.Free,
 		Logger:     r.log, Observer: r.celeryObserver(), Version: Version(),
 	})
@@ -312,11 +340,6 @@ func (r *replica) buildCelery(ctx context.Context, entries map[string]worker.Tas
 
 // buildAsynq makes the engine of asynq queues.
 func (r *replica) buildAsynq(ctx context.Context) error {
-	for _, t := range r.cfg.Tasks {
-		if t.Config.AckEarly {
-			r.log.Warn("ack: early counts for Celery only; asynq acknowledges after the run", "task", t.Name)
-		}
-	}
 	var err error
 	r.asynq, err = asynqengine.New(asynqengine.Config{
 		Client: r.stores.broker, Results: r.stores.results, Namespace: r.cfg.Namespace,
@@ -381,11 +404,9 @@ func (r *replica) buildScheduler(ctx context.Context) error {
 		}
 		return err
 	}
-	if r.o.worker {
-		r.warnUnserved()
-	}
+	r.warnUnserved(r.jobs)
 	client := r.stores.sender
-	for _, q := range r.jobQueues() {
+	for _, q := range r.jobQueues(r.jobs) {
 		if err := client.Bind(ctx, q); err != nil {
 			return err
 		}
@@ -411,19 +432,19 @@ func orDefault(s, def string) string {
 }
 
 // warnUnserved names jobs whose engine this worker does not take from.
-func (r *replica) warnUnserved() {
-	for _, j := range r.jobs {
-		if engine := orDefault(j.Engine, celery.EngineName); !r.cfg.Worker.Has(engine) {
+func (r *replica) warnUnserved(jobs []*scheduler.Job) {
+	for _, j := range jobs {
+		if engine := orDefault(j.Engine, celery.EngineName); r.o.worker && !r.cfg.Worker.Has(engine) {
 			r.log.Warn("job queues in an engine that this worker does not take from", "schedule", j.Name, "engine", engine, "worker.engines", r.cfg.Worker.Engines)
 		}
 	}
 }
 
-// jobQueues are the Celery queues that the jobs publish to.
-func (r *replica) jobQueues() []string {
+// jobQueues are the Celery queues that jobs publish to.
+func (r *replica) jobQueues(jobs []*scheduler.Job) []string {
 	seen := map[string]bool{}
 	var queues []string
-	for _, j := range r.jobs {
+	for _, j := range jobs {
 		q := orDefault(j.Queue, r.cfg.Worker.Queues[0])
 		if j.Engine == "" && !seen[q] {
 			seen[q] = true
@@ -442,7 +463,8 @@ func (r *replica) serve(ctx context.Context) error {
 	}
 	watching, stopWatching := context.WithCancel(ctx)
 	watched := r.watchStores(watching)
-	defer func() { stopWatching(); <-watched }()
+	reloading := r.reload.watchFiles(watching)
+	defer func() { stopWatching(); <-watched; <-reloading }()
 	if r.sched != nil {
 		g.Go(func() error { return ignoreStop(gctx, r.runScheduler(gctx)) })
 	}

@@ -55,11 +55,15 @@ type families struct {
 	brokerUp, memoryPolicy, orphans      *prometheus.GaugeVec
 	evictedKeys                          *prometheus.CounterVec
 	clockOffset                          lazyGauge
+	configOK, configLoaded               lazyGauge
+	configInfo                           *prometheus.GaugeVec
+
+	vectors []vector // all of them
 }
 
 func newFamilies(reg prometheus.Registerer) families {
-	f := factory{reg}
-	return families{
+	f := &factory{reg: reg}
+	all := families{
 		buildInfo: f.gauges("solobeat_build_info", "Always 1; the version is in the labels.", "version", "goversion"),
 
 		lockAcquire:     f.counters("solobeat_lock_acquire_total", "Attempts to take a lock, by result.", "lock", "schedule", "backend", "result"),
@@ -119,38 +123,50 @@ func newFamilies(reg prometheus.Registerer) families {
 		memoryPolicy: f.gauges("solobeat_redis_maxmemory_policy_info", "Always 1; the policy by which the role's Redis evicts keys is in the label.", "role", "policy"),
 		evictedKeys:  f.counters("solobeat_redis_evicted_keys_total", "Keys that the role's Redis evicted since this process has watched it.", "role"),
 		clockOffset:  f.gauge("solobeat_clock_offset_seconds", "The local clock minus the broker's, at half of the round trip."),
+
+		configOK:     f.gauge("solobeat_config_last_reload_successful", "1 if the files, as they were last read, are in force; absent without files."),
+		configLoaded: f.gauge("solobeat_config_last_reload_success_timestamp_seconds", "Since when the files in force are."),
+		configInfo:   f.gauges("solobeat_config_info", "Always 1; the hash of the files in force is in the label.", "hash"),
 	}
+	all.vectors = f.all
+	return all
 }
 
-type factory struct{ reg prometheus.Registerer }
+type factory struct {
+	reg prometheus.Registerer
+	all []vector
+}
 
-func (f factory) counters(name, help string, labels ...string) *prometheus.CounterVec {
+func (f *factory) counters(name, help string, labels ...string) *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	f.reg.MustRegister(c)
+	f.all = append(f.all, c)
 	return c
 }
 
-func (f factory) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+func (f *factory) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	f.reg.MustRegister(g)
+	f.all = append(f.all, g)
 	return g
 }
 
-func (f factory) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+func (f *factory) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	f.reg.MustRegister(h)
+	f.all = append(f.all, h)
 	return h
 }
 
 // counter and gauge make families without labels. They are vectors with none,
 // so that a process without the role exports no series.
-func (f factory) counter(name, help string) lazyCounter {
+func (f *factory) counter(name, help string) lazyCounter {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, nil)
 	f.reg.MustRegister(v)
 	return lazyCounter{v}
 }
 
-func (f factory) gauge(name, help string) lazyGauge {
+func (f *factory) gauge(name, help string) lazyGauge {
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, nil)
 	f.reg.MustRegister(v)
 	return lazyGauge{v}

@@ -35,15 +35,12 @@ func (m *Metrics) timeJob(label string, j *scheduler.Job, now time.Time) {
 // jobs, the same on every replica, cached for some seconds. While read fails
 // they are absent.
 func (m *Metrics) CollectJobs(read func(ctx context.Context, jobs []string) ([]scheduler.JobState, error)) {
-	var names []string
-	for _, j := range m.cfg.Jobs {
-		if m.schedule(j.Name) == j.Name && !j.Disabled {
-			names = append(names, j.Name)
-		}
-	}
-	m.reg.MustRegister(&jobCollector{cached[[]scheduler.JobState]{
-		keep: jobCache, read: func(ctx context.Context) ([]scheduler.JobState, error) { return read(ctx, names) },
-	}})
+	m.reg.MustRegister(&jobCollector{
+		cached: cached[[]scheduler.JobState]{keep: jobCache, read: func(ctx context.Context) ([]scheduler.JobState, error) {
+			return read(ctx, m.jobNames())
+		}},
+		names: m.jobNames,
+	})
 }
 
 const jobCache = 10 * time.Second
@@ -58,6 +55,7 @@ var (
 
 type jobCollector struct {
 	cached[[]scheduler.JobState]
+	names func() []string
 }
 
 // Describe implements prometheus.Collector.
@@ -70,7 +68,14 @@ func (c *jobCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *jobCollector) Collect(ch chan<- prometheus.Metric) {
+	known := map[string]bool{} // what is kept may have jobs that are gone since
+	for _, name := range c.names() {
+		known[name] = true
+	}
 	for _, s := range c.get() {
+		if !known[s.Job] {
+			continue
+		}
 		paused := 0.0
 		if s.Paused != nil {
 			paused = 1

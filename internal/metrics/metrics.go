@@ -80,6 +80,8 @@ type Metrics struct {
 	holders   map[lockguard.Labels]int
 	stores    map[string]Store
 	delays    map[string]time.Duration // by job: its part of its jitter
+	leaving   map[string]bool          // locks that are no more and held
+	hash      string                   // of the configuration
 
 	families
 }
@@ -91,6 +93,7 @@ func New(cfg Config) *Metrics {
 		reg: prometheus.NewRegistry(), cfg: cfg,
 		schedules: map[string]string{}, tasks: map[string]bool{}, queues: map[string]bool{}, locks: map[string]string{},
 		holders: map[lockguard.Labels]int{}, stores: map[string]Store{}, delays: map[string]time.Duration{},
+		leaving: map[string]bool{},
 	}
 	m.families = newFamilies(m.reg)
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -102,9 +105,7 @@ func New(cfg Config) *Metrics {
 		m.queues[q] = true
 	}
 	m.zeroJobs(cfg.Jobs)
-	for _, l := range cfg.Locks {
-		m.zeroLock(l)
-	}
+	m.zeroLocks(cfg.Locks)
 	if cfg.Worker {
 		m.zeroWorker()
 	}
@@ -125,15 +126,14 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 		if i >= MaxJobs {
 			label = other
 		}
+		m.mu.Lock()
 		m.schedules[j.Name], m.delays[j.Name] = label, j.Delay()
+		m.mu.Unlock()
 		if i > MaxJobs {
 			continue
 		}
 		if j.Lock != nil {
-			name := j.Lock.Key
-			if name == "" {
-				name = m.cfg.KeyPrefix + "solobeat:" + m.cfg.Namespace + ":lock:" + j.Name
-			}
+			name := m.lockName(j)
 			if i >= MaxJobs {
 				name = other
 			}
@@ -178,11 +178,19 @@ func (m *Metrics) queueOf(j *scheduler.Job) string {
 	}
 }
 
+func (m *Metrics) zeroLocks(locks []Lock) {
+	for _, l := range locks {
+		m.zeroLock(l)
+	}
+}
+
 func (m *Metrics) zeroLock(l Lock) {
+	m.mu.Lock()
 	if len(m.locks) >= 2*MaxJobs {
 		l.Name = other
 	}
 	m.locks[l.Name] = l.Name
+	m.mu.Unlock()
 	schedule := scheduleOr(l.Schedule)
 	if l.TTL > 0 {
 		m.lockTTL.WithLabelValues(l.Name).Set(l.TTL.Seconds())
@@ -212,16 +220,7 @@ func scheduleOr(s string) string {
 
 func (m *Metrics) zeroWorker() {
 	m.concurrency.Set(float64(m.cfg.Concurrency))
-	for _, t := range append([]string{unknown}, m.cfg.Tasks...) {
-		for _, q := range m.cfg.Queues {
-			for _, e := range m.engines() {
-				for _, o := range []string{"succeeded", "failed"} {
-					m.processed.WithLabelValues(t, q, e, o)
-				}
-			}
-			m.retries.WithLabelValues(t, q)
-		}
-	}
+	m.zeroTasks(append([]string{unknown}, m.cfg.Tasks...))
 	for _, q := range m.cfg.Queues {
 		m.inProgress.WithLabelValues(q)
 		m.overdue.WithLabelValues(q)
@@ -232,6 +231,19 @@ func (m *Metrics) zeroWorker() {
 	}
 	for _, c := range []lazyCounter{m.takenOver, m.buried, m.lateCommits, m.suspects, m.reconnects} {
 		c.Add(0)
+	}
+}
+
+func (m *Metrics) zeroTasks(names []string) {
+	for _, t := range names {
+		for _, q := range m.cfg.Queues {
+			for _, e := range m.engines() {
+				for _, o := range []string{"succeeded", "failed"} {
+					m.processed.WithLabelValues(t, q, e, o)
+				}
+			}
+			m.retries.WithLabelValues(t, q)
+		}
 	}
 }
 
@@ -275,6 +287,8 @@ func (m *Metrics) learn(known map[string]string, name string) string {
 }
 
 func (m *Metrics) task(name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.tasks[name] {
 		return name
 	}

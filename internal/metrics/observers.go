@@ -61,7 +61,7 @@ func (m *Metrics) heldStart(l lockguard.Labels, since time.Time) {
 	name := m.lock(l.Lock)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.holders[lockguard.Labels{Lock: name}]++
+	m.holders[lockLabel(name)]++
 	m.lockHolders.WithLabelValues(name).Inc()
 	m.lockHoldStart.WithLabelValues(name).Set(seconds(since))
 }
@@ -70,14 +70,17 @@ func (m *Metrics) heldEnd(l lockguard.Labels) {
 	name := m.lock(l.Lock)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := lockguard.Labels{Lock: name}
+	key := lockLabel(name)
 	m.holders[key]--
 	m.lockHolders.WithLabelValues(name).Dec()
 	if m.holders[key] <= 0 {
 		delete(m.holders, key)
 		m.lockHoldStart.DeleteLabelValues(name)
+		m.dropLock(name)
 	}
 }
+
+func lockLabel(name string) lockguard.Labels { return lockguard.Labels{Lock: name} }
 
 // RecordObserver counts what record guards report.
 func (m *Metrics) RecordObserver() idempotency.Observer {
@@ -109,7 +112,7 @@ func (m *Metrics) SchedulerObserver() scheduler.Observer {
 		Lag: func(s string, lag time.Duration) { m.lag.WithLabelValues(m.schedule(s)).Observe(max(0, lag.Seconds())) },
 		Next: func(s string, tick time.Time) {
 			if !tick.IsZero() {
-				tick = tick.Add(m.delays[s])
+				tick = tick.Add(m.delayOf(s))
 			}
 			m.setTime(m.nextTick, s, tick)
 		},

@@ -3,6 +3,7 @@ package testkit
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,6 +157,25 @@ func (p *Proc) Stdout() string { return p.read("stdout") }
 
 // Stderr is what the process has written to its standard error so far.
 func (p *Proc) Stderr() string { return p.read("stderr") }
+
+// StderrFrom is what the process has written to its standard error after the
+// first offset bytes.
+func (p *Proc) StderrFrom(offset int64) string {
+	f, err := os.Open(p.file("stderr"))
+	if err != nil {
+		p.t.Errorf("%s: %v", p.Name, err)
+		return ""
+	}
+	defer f.Close()
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		p.t.Errorf("%s: %v", p.Name, err)
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		p.t.Errorf("%s: %v", p.Name, err)
+	}
+	return string(b)
+}
 
 // WaitOutput waits until a line of standard output or standard error matches
 // the regular expression and returns the match with its groups. It fails the

@@ -8,7 +8,8 @@
 --       3 instance id            history:<name>
 --       4 file hash           5 load instant in µs ('' at the first beat)
 --       6 name                7 path
---       8 map follows (0|1)   9.. job, revision, …
+--       8 map follows (0|1)   9 settled ms: how far the replica has settled its
+--       10.. job, revision, …   file before ('' at its start)
 -- Returns {'MAP'} if the file's map is not stored and was not sent: send it.
 -- Else {'OK', load µs, now ms, registered (0|1), switched (0|1), buried ids,
 --       gen, file, id, name, path, number of other replicas not buried yet}
@@ -20,7 +21,9 @@
 -- nobody for 5 s after it registered.
 -- When another file becomes current, each job whose revision changes becomes
 -- active at the later of the load instant and the last beat of the replaced
--- revision. So no edit fires retroactively, and none stops the clock.
+-- revision. So no edit fires retroactively, and none stops the clock. A replica
+-- that goes from one file to another has settled the ticks of the one up to an
+-- instant just before: from that on those of the other count.
 local call = redis.call
 local beats, info, files, current = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local op, prefix, id, file = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -29,6 +32,8 @@ local day, month = 86400000, '2592000000'
 local t = call('TIME')
 local us = tonumber(t[1]) * 1000000 + tonumber(t[2])
 local now = math.floor(us / 1000)
+local settled = tonumber(ARGV[9] or '')
+if settled then settled = math.min(settled, now) end
 local function int(n) return string.format('%.0f', n) end
 
 local function drop(who)
@@ -50,7 +55,8 @@ local function newest()
 end
 
 -- became returns the instant from which a job's new revision is active.
-local function became(job, rev, state, load, old, known)
+local function became(job, rev, state, load, from, old, known)
+  if from then return math.max(from, tonumber(state[3] or '') or 0) end
   local since = math.floor(load / 1000)
   if state[2] ~= old.gen then
     -- The file before did not have the job at all.
@@ -64,7 +70,7 @@ local function became(job, rev, state, load, old, known)
 end
 
 -- switch makes the file of replica who the current one, for all its jobs.
-local function switch(who, to, load)
+local function switch(who, to, load, from)
   local c = call('HMGET', current, 'gen', 'file')
   local old = {gen = c[1], file = c[2]}
   local gen = int(math.max(us, (tonumber(old.gen or '') or 0) + 1))
@@ -82,11 +88,11 @@ local function switch(who, to, load)
       local key = prefix .. 'job:' .. job
       local s = call('HMGET', key, 'rev', 'gen', 'since')
       if not s[1] then
-        call('HSET', key, 'rev', rev, 'gen', gen, 'since', int(now))
+        call('HSET', key, 'rev', rev, 'gen', gen, 'since', int(from or now))
         pcall(call, 'XADD', prefix .. 'history:' .. job, 'MAXLEN', '50', '*', 'outcome', 'seeded', 'count', 0, 'by', ARGV[6], 'id', id)
         pcall(call, 'PEXPIRE', prefix .. 'history:' .. job, '604800000')
       elseif s[1] ~= rev or s[2] ~= old.gen then
-        call('HSET', key, 'rev', rev, 'gen', gen, 'since', int(became(job, rev, s, load, old, known)))
+        call('HSET', key, 'rev', rev, 'gen', gen, 'since', int(became(job, rev, s, load, from, old, known)))
       else
         call('HSET', key, 'gen', gen)
       end
@@ -110,7 +116,7 @@ local function settle()
   if c ~= what then
     -- Its own replicas store a map that is missing with their next beat.
     if call('EXISTS', prefix .. 'revs:' .. what) == 0 then return 0 end
-    switch(who, what, load)
+    switch(who, what, load, who == id and settled or nil)
     switched = 1
   end
   local v = call('HMGET', info, who .. ':name', who .. ':path')
@@ -126,11 +132,18 @@ if op == 'leave' then
   return {'OK', '', int(now), 0, settle(), {}, '', '', '', '', '', 0}
 end
 
+local load, held = tonumber(ARGV[5]), tonumber(call('HGET', info, id .. ':load') or '')
+if load and held and load < held then
+  -- Sent before the replica took another file, and held up on its way.
+  local c = call('HMGET', current, 'gen', 'file', 'id', 'name', 'path')
+  return {'OK', ARGV[5], int(now), 0, 0, {}, c[1] or '', c[2] or '', c[3] or '', c[4] or '', c[5] or '', call('ZCARD', beats) - 1}
+end
+
 local map = prefix .. 'revs:' .. file
 if ARGV[8] == '1' then
   call('DEL', map)
   call('HSET', map, '', '') -- so that a file without jobs has a map too
-  for i = 9, #ARGV, 2 do call('HSET', map, ARGV[i], ARGV[i + 1]) end
+  for i = 10, #ARGV, 2 do call('HSET', map, ARGV[i], ARGV[i + 1]) end
 elseif call('EXISTS', map) == 0 then
   return {'MAP'}
 end
@@ -138,7 +151,6 @@ call('PEXPIRE', map, int(day))
 call('HSET', files, file, int(now))
 
 local own = tonumber(call('ZSCORE', beats, id) or '')
-local load = tonumber(ARGV[5])
 if not load then
   load = us
   for _, r in ipairs(call('ZRANGE', beats, 0, -1)) do

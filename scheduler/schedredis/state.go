@@ -128,11 +128,11 @@ func (s *State) Leave(ctx context.Context, r scheduler.Replica) error {
 }
 
 func (s *State) registryArgs(op string, r scheduler.Replica) []any {
-	load := ""
+	load, from := "", millis(r.From)
 	if r.Load > 0 {
-		load = strconv.FormatInt(r.Load, 10)
+		load, from = strconv.FormatInt(r.Load, 10), ""
 	}
-	return []any{op, s.prefix, r.ID, r.File, load, r.Name, r.Path, "0"}
+	return []any{op, s.prefix, r.ID, r.File, load, r.Name, r.Path, "0", from}
 }
 
 func (s *State) runRegistry(ctx context.Context, args []any) (reply scheduler.BeatReply, needMap bool, err error) {

@@ -48,8 +48,8 @@ type recordPlan struct {
 	fingerprint string
 }
 
-func (w *Worker) plan(d *tasks.Delivery) (*plan, error) {
-	g, own := d.Task.Guard, w.cfg.Tasks[d.Task.Name]
+func (w *Worker) plan(set *TaskSet, d *tasks.Delivery) (*plan, error) {
+	g, own, keys := d.Task.Guard, set.tasks[d.Task.Name], set.keys[d.Task.Name]
 	if g == nil {
 		g = &tasks.Guard{}
 	}
@@ -68,17 +68,17 @@ func (w *Worker) plan(d *tasks.Delivery) (*plan, error) {
 	case g.Job != "":
 		p.retries = tasks.DefaultRetries
 	}
-	if err := w.planLock(p, d.Task, g.Lock, own); err != nil {
+	if err := w.planLock(p, d.Task, g.Lock, own, keys.lock); err != nil {
 		return nil, err
 	}
-	return p, w.planRecord(p, d.Task, g.Record, own)
+	return p, w.planRecord(p, d.Task, g.Record, own, keys.record)
 }
 
-func (w *Worker) planLock(p *plan, t *tasks.Task, g *tasks.LockGuard, own TaskConfig) error {
+func (w *Worker) planLock(p *plan, t *tasks.Task, g *tasks.LockGuard, own TaskConfig, template *render.Template) error {
 	var backend string
 	switch {
 	case own.Lock != nil:
-		key, err := renderKey(w.keys[t.Name].lock, t, own.Params)
+		key, err := renderKey(template, t, own.Params)
 		if err != nil {
 			return fmt.Errorf("lock key: %w", err)
 		}
@@ -165,13 +165,13 @@ func maxHold(timeout time.Duration) time.Duration {
 	return lockguard.DefaultMaxHold
 }
 
-func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own TaskConfig) error {
+func (w *Worker) planRecord(p *plan, t *tasks.Task, g *tasks.RecordGuard, own TaskConfig, template *render.Template) error {
 	var store string
 	r := &recordPlan{lease: idempotency.DefaultLease, maxHold: maxHold(p.timeout)}
 	switch {
 	case own.Record != nil:
 		store, r.retention = own.Record.Store, own.Record.Retention
-		if err := r.fromConfig(t, own, w.keys[t.Name].record); err != nil {
+		if err := r.fromConfig(t, own, template); err != nil {
 			return err
 		}
 	case g != nil:

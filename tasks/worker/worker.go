@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/solobeat/solobeat/idempotency"
@@ -18,7 +19,7 @@ import (
 // Worker runs deliveries through the chain. It is safe for concurrent use.
 type Worker struct {
 	cfg   Config
-	keys  map[string]keys // by task name
+	set   atomic.Pointer[TaskSet]
 	log   *slog.Logger
 	waker tasks.Waker
 	aside asideMemory
@@ -30,12 +31,13 @@ type Worker struct {
 // New checks the configuration and returns a worker; [ErrConfig] for all that
 // is wrong with it, joined.
 func New(cfg Config) (*Worker, error) {
-	keys, err := cfg.compile()
+	cfg.PoisonAfter = max(cfg.PoisonAfter, 3)
+	w := &Worker{cfg: cfg, log: cfg.Logger, stopWait: make(chan struct{})}
+	set, err := w.Prepare(cfg.Registry, cfg.Tasks)
 	if err != nil {
 		return nil, err
 	}
-	cfg.PoisonAfter = max(cfg.PoisonAfter, 3)
-	w := &Worker{cfg: cfg, keys: keys, log: cfg.Logger, stopWait: make(chan struct{})}
+	w.set.Store(set)
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
@@ -52,7 +54,7 @@ func (w *Worker) StopWaiting() { w.stopOnce.Do(func() { close(w.stopWait) }) }
 
 // Run is the chain, and a [tasks.Runner].
 func (w *Worker) Run(ctx context.Context, d *tasks.Delivery) tasks.Outcome {
-	r := &run{w: w, d: d, info: Run{Task: d.Task}, begun: d.Begun(), end: ctx.Done()}
+	r := &run{w: w, d: d, set: w.set.Load(), info: Run{Task: d.Task}, begun: d.Begun(), end: ctx.Done()}
 	return r.observed(ctx, func() tasks.Outcome {
 		return r.recovered(func() tasks.Outcome {
 			return r.planned(func() tasks.Outcome {
@@ -68,6 +70,7 @@ func (w *Worker) Run(ctx context.Context, d *tasks.Delivery) tasks.Outcome {
 type run struct {
 	w     *Worker
 	d     *tasks.Delivery
+	set   *TaskSet // as it was when the delivery came
 	info  Run
 	plan  *plan
 	begun bool
@@ -155,12 +158,12 @@ func (r *run) planned(next func() tasks.Outcome) tasks.Outcome {
 		}
 		return deadLetter(&tasks.Exception{Type: string(tasks.ReasonBadGuard), Args: []any{err.Error()}, Cause: err}, tasks.ReasonBadGuard)
 	}
-	if _, ok := r.w.cfg.Registry.Lookup(r.d.Task.Name); !ok {
+	if _, ok := r.set.registry.Lookup(r.d.Task.Name); !ok {
 		return deadLetter(&tasks.Exception{
 			Type: string(tasks.ReasonNotRegistered), Module: "celery.exceptions", Args: []any{r.d.Task.Name}, Cause: tasks.ErrUnknownTask,
 		}, tasks.ReasonNotRegistered)
 	}
-	p, err := r.w.plan(r.d)
+	p, err := r.w.plan(r.set, r.d)
 	switch {
 	case errors.Is(err, errNotConfigured):
 		return unknownGuard(err)
@@ -216,7 +219,7 @@ func (r *run) call(ctx context.Context) (result json.RawMessage, err error) {
 			err = &tasks.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	h, _ := r.w.cfg.Registry.Lookup(r.d.Task.Name)
+	h, _ := r.set.registry.Lookup(r.d.Task.Name)
 	for i := len(r.w.cfg.Middlewares) - 1; i >= 0; i-- {
 		h = r.w.cfg.Middlewares[i](h)
 	}
