@@ -130,7 +130,7 @@ func (r *replica) run(ctx context.Context) error {
 		return err
 	}
 	defer r.stores.close()
-	r.stores.embedded = r.o.embedded
+	r.stores.embedded, r.stores.patience = r.o.embedded, startWait
 	if err := r.handlers(); err != nil {
 		return exit(exitConfig, err)
 	}
@@ -286,7 +286,7 @@ func (r *replica) buildCelery(ctx context.Context, entries map[string]worker.Tas
 	if err != nil {
 		return exit(exitConfig, err)
 	}
-	if err := r.celery.Probe(ctx); errors.Is(err, celery.ErrProbe) {
+	if err := r.stores.insist(ctx, func() error { return r.celery.Probe(ctx) }); errors.Is(err, celery.ErrProbe) {
 		return exit(exitConfig, err)
 	} else if err != nil { // a state of the server, which a later start may find gone
 		return err
@@ -355,7 +355,7 @@ func (r *replica) shownName() string {
 
 func (r *replica) buildScheduler(ctx context.Context) error {
 	state := r.stores.state()
-	if err := state.Check(ctx); err != nil {
+	if err := r.stores.insist(ctx, func() error { return state.Check(ctx) }); err != nil {
 		if errors.Is(err, scheduler.ErrUnsafePolicy) {
 			return exit(exitConfig, err)
 		}
@@ -366,7 +366,7 @@ func (r *replica) buildScheduler(ctx context.Context) error {
 	}
 	client := r.stores.sender
 	for _, q := range r.jobQueues() {
-		if err := client.Bind(ctx, q); err != nil {
+		if err := r.stores.insist(ctx, func() error { return client.Bind(ctx, q) }); err != nil {
 			return err
 		}
 	}
