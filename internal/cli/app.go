@@ -284,18 +284,24 @@ func (s *stores) state() *schedredis.State {
 // nobody waiting.
 const wakeTimeout = time.Second
 
-// wake brings forward what is parked for a lock that was just released.
+// wake brings forward what is parked, on each engine, for a lock that was just
+// released.
 func (s *stores) wake(ctx context.Context, lock string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
 	defer cancel()
-	if err := s.sender.Wake(ctx, lock); err != nil {
-		s.log.Debug("what is parked for the lock waits for its timer", "lock", lock, "error", err)
+	for _, engine := range []interface {
+		Wake(ctx context.Context, lockKey string) error
+	}{s.sender, s.asynqClient()} {
+		if err := engine.Wake(ctx, lock); err != nil {
+			s.log.Debug("what is parked for the lock waits for its timer", "lock", lock, "error", err)
+		}
 	}
 }
 
 func (s *stores) asynqClient() *asynqengine.Client {
 	return asynqengine.NewClient(asynqengine.ClientConfig{
-		Client: s.broker, Results: s.results, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix, Queue: s.cfg.Worker.Queues[0],
+		Client: s.broker, Results: s.results, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix,
+		ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix, Queue: s.cfg.Worker.Queues[0],
 	})
 }
 

@@ -417,6 +417,9 @@ func (r *replica) jobQueues() []string {
 // the engine drains, then the guards end what is left.
 func (r *replica) serve(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
+	if r.chain != nil {
+		defer context.AfterFunc(gctx, r.chain.StopWaiting)()
+	}
 	watching, stopWatching := context.WithCancel(ctx)
 	watched := r.watchStores(watching)
 	defer func() { stopWatching(); <-watched }()

@@ -1,6 +1,7 @@
 -- Takes a lock, or tells who holds it.
 --
--- KEYS[1]  the lock: a plain string key whose value is the token, nothing else
+-- KEYS[1]  the lock: a plain string key whose value is the token, nothing else,
+--          or "kept:" and the token after a release that min hold has put off
 -- KEYS[2]  its companion hash: token, task, instance, since, fence, base
 -- ARGV[1]  token
 -- ARGV[2]  TTL in ms, at least 1000
@@ -11,7 +12,8 @@
 --
 -- Returns {code, …}:
 --   { 1, fence, base}                                 granted, or ours already
---   { 0, pttl, task, instance, since, fence, base}    busy; known holder
+--   { 0, pttl, task, instance, since, fence, base, kept}  busy; known holder;
+--                                                     kept is 1 after its release
 --   { 0, pttl}                                        busy; a holder without data
 --   {-1, type}                                        the key is no string
 --
@@ -30,7 +32,8 @@ local data = redis.call('HMGET', KEYS[2], 'token', 'task', 'instance', 'since', 
 if held and held ~= ARGV[1] then
   local pttl = redis.call('PTTL', KEYS[1])
   if data[1] == held then
-    return {0, pttl, data[2], data[3], data[4], data[5], data[6]}
+    local kept = string.sub(held, 1, 5) == 'kept:' and 1 or 0
+    return {0, pttl, data[2], data[3], data[4], data[5], data[6], kept}
   end
   return {0, pttl}
 end

@@ -27,8 +27,8 @@ type ClientConfig struct {
 	Client redis.UniversalClient
 	// Results holds the results; nil is Client.
 	Results redis.UniversalClient
-	// ResultsKeyPrefix is as in [Config].
-	ResultsKeyPrefix string
+	// Namespace, KeyPrefix and ResultsKeyPrefix are as in [Config].
+	Namespace, KeyPrefix, ResultsKeyPrefix string
 	// Queue is where tasks go whose sender names none; "" is "celery".
 	Queue string
 }
@@ -38,6 +38,7 @@ type ClientConfig struct {
 type Client struct {
 	cfg   ClientConfig
 	asynq *asynq.Client
+	lines lines
 }
 
 var _ tasks.Enqueuer = (*Client)(nil)
@@ -50,7 +51,12 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.Results == nil {
 		cfg.Results = cfg.Client
 	}
-	return &Client{cfg: cfg, asynq: asynq.NewClientFromRedisClient(cfg.Client)}
+	if cfg.Namespace == "" {
+		cfg.Namespace = tasks.DefaultNamespace
+	}
+	return &Client{
+		cfg: cfg, asynq: asynq.NewClientFromRedisClient(cfg.Client), lines: newLines(cfg.Client, cfg.KeyPrefix, cfg.Namespace),
+	}
 }
 
 // Enqueue sends a task and returns its id. An id that is there already is
@@ -116,6 +122,15 @@ func (c *Client) send(ctx context.Context, r *tasks.Request, more ...asynq.Optio
 		return false, fmt.Errorf("asynqengine: enqueue %s: %w", r.Name, err)
 	}
 	return true, nil
+}
+
+// Wake brings forward the oldest message that is parked for a lock, as a worker
+// does for a lock that it has released. It is for programs that take such a lock
+// by themselves; call it after the release. An error does no harm: the message
+// has a timer as well, of up to 30 s.
+func (c *Client) Wake(ctx context.Context, lockKey string) error {
+	_, err := c.lines.forward(ctx, lockKey)
+	return err
 }
 
 // Result reads the result of a task; false if there is none yet.

@@ -34,6 +34,7 @@ type Engine struct {
 	tune      tuning
 
 	run        tasks.Runner
+	lines      lines
 	wakes      *mailbox
 	looking    keySet
 	suspect    atomic.Bool // one runs
@@ -78,6 +79,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, inspector: asynq.NewInspectorFromRedisClient(cfg.Client),
+		lines:   newLines(cfg.Client, cfg.KeyPrefix, cfg.Namespace),
 		results: redisconn.NewRunner(cfg.Results), script: newResultScript(), wakes: newMailbox(), tune: defaultTuning(),
 	}
 	e.stopped, e.stop = context.WithCancel(context.Background())

@@ -156,7 +156,7 @@ func (e *Engine) parked(ctx context.Context, it *item, out tasks.Outcome) (error
 	delay := park.Delay(p, it.past.N, waits)
 	if waits {
 		limit := waitLimit(p, it.past.firstPark())
-		oldest, err := e.join(ctx, p.Key, it.past.firstPark(), it.who())
+		oldest, err := e.lines.join(ctx, p.Key, it.past.firstPark(), it.who())
 		if err != nil {
 			return nil, err
 		}

@@ -47,9 +47,10 @@ func (p *past) firstPark() time.Time {
 // unpark forgets a park.
 func (p *past) unpark() { p.FirstPark, p.For, p.Key, p.N = 0, "", "", 0 }
 
-func (e *Engine) key(rest string) string {
-	return e.cfg.KeyPrefix + "solobeat:" + e.cfg.Namespace + ":" + rest
-}
+// ownPrefix stands before our own keys.
+func ownPrefix(keyPrefix, namespace string) string { return keyPrefix + "solobeat:" + namespace + ":" }
+
+func (e *Engine) key(rest string) string { return ownPrefix(e.cfg.KeyPrefix, e.cfg.Namespace) + rest }
 
 func (e *Engine) pastKey(id string) string  { return e.key("past:" + id) }
 func (e *Engine) begunKey(id string) string { return e.key("begun:" + id) }
