@@ -22,6 +22,7 @@ func TestNetwork(t *testing.T) {
 		subtest{"P01 Redis is killed and comes back after 10 s", redisComesBack},
 		subtest{"P15 idle connections are closed", func(t *testing.T) { idleConnections(t, false) }},
 		subtest{"P15 idle connections are dropped without a word", func(t *testing.T) { idleConnections(t, true) }},
+		subtest{"replies are lost at the start", lostAtTheStart},
 		subtest{"M09 one slot, ten messages", gaugesAddUp},
 		subtest{"M09 prefetched by a Python worker", prefetchedByPython},
 	)
@@ -91,6 +92,23 @@ func redisComesBack(t *testing.T) {
 			t.Errorf("%s ran %d times", id, seen[id])
 		}
 	}
+}
+
+// A worker whose first questions to Redis stay without an answer starts all the
+// same.
+func lostAtTheStart(t *testing.T) {
+	s := newStack(t)
+	p := testkit.NewProxy(t, s.redis.Addr)
+	lost := []string{"info", "info", "script", "evalsha"}
+	for _, text := range lost {
+		p.DropReplyTo(text)
+	}
+	w := s.worker("w", []string{"SOLOBEAT_REDIS_URL=" + p.URL(0)})
+	s.wantState(s.enqueue("tests.add", kwargs(map[string]any{"x": 1, "y": 2})), wire.StateSuccess, patience)
+	if n := p.Dropped(); n != len(lost) {
+		t.Errorf("%d replies were lost, want %d", n, len(lost))
+	}
+	w.noFlood(10)
 }
 
 // ran waits until tasks have had their effect, by a time at the latest.

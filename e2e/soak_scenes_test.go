@@ -83,6 +83,23 @@ func (a *arsenal) disarm() {
 // kills: workers die at random instants and at each place of a run.
 func (s *soak) kills() {
 	s.server()
+	s.killing(0)
+}
+
+// killsAndLosses: the same on a bad network, a quarter of it.
+func (s *soak) killsAndLosses() {
+	p := s.through()
+	p.LoseReplies(4*s.form.losses, s.seed)
+	f := &s.form
+	f.messages, f.kills, f.perPoint, f.sending = f.messages/4, f.kills/4, f.perPoint/4, f.sending/4
+	s.killing(f.messages)
+	if p.Dropped() == 0 {
+		s.t.Error("no reply was lost")
+	}
+}
+
+// killing is the load under kills; a worker may complain so many times more.
+func (s *soak) killing(complaints int) {
 	a := &arsenal{env: s.envs, rng: rand.New(rand.NewPCG(s.seed, 7)), armed: true, given: map[string]int{}, deaths: map[string]int{}, known: map[int]bool{}}
 	s.workers(1)
 	s.fleet = s.stack.fleet(5, a.next, "-c", s.conf)
@@ -117,7 +134,7 @@ func (s *soak) kills() {
 	s.progress("enough kills, at fail points %v", a.deaths)
 	account := s.settle()
 	s.everyEffect(account)
-	s.quiet(50 + 3*s.row.kills)
+	s.quiet(50 + 3*s.row.kills + complaints)
 	if s.row.kills < s.form.kills {
 		s.t.Errorf("%d kills, want %d", s.row.kills, s.form.kills)
 	}

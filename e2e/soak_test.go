@@ -25,9 +25,10 @@ type soakForm struct {
 	// Of each other scene: the same.
 	others        int
 	othersSending time.Duration
-	rounds        int // of restarts, and of a full server
-	losses        int // one reply in so many is lost
-	beside        bool
+	rounds        int  // of restarts, and of a full server
+	losses        int  // one reply in so many is lost
+	both          bool // also kills and losses at one time
+	beside        bool // all scenes at once
 }
 
 // soakOf reads SOLOBEAT_SOAK: "long" is what `make soak` does; without it the
@@ -37,7 +38,7 @@ func soakOf(t *testing.T) soakForm {
 	case "":
 		return soakForm{name: "short", messages: 400, kills: 20, perPoint: 2, sending: 20 * time.Second, others: 200, othersSending: 15 * time.Second, rounds: 1, losses: 40, beside: true}
 	case "long":
-		return soakForm{name: "long", messages: 5000, kills: 200, perPoint: 20, sending: 150 * time.Second, others: 1000, othersSending: 45 * time.Second, rounds: 3, losses: 10}
+		return soakForm{name: "long", messages: 5000, kills: 200, perPoint: 20, sending: 150 * time.Second, others: 1000, othersSending: 45 * time.Second, rounds: 3, losses: 10, both: true}
 	default:
 		t.Fatalf("SOLOBEAT_SOAK is %q: want long, or nothing for the short form", v)
 		return soakForm{}
@@ -74,6 +75,9 @@ func TestSoak(t *testing.T) {
 		{scene("stall of 40 s", (*soak).stall), scene("restarts of Redis", (*soak).restarts)},
 		{scene("full Redis", (*soak).full), scene("replies lost", (*soak).repliesLost)},
 		{scene("2.4 ms of round trip", (*soak).near), scene("20 ms of round trip", (*soak).far)},
+	}
+	if form.both {
+		groups = append(groups, []subtest{scene("kills and lost replies", (*soak).killsAndLosses)})
 	}
 	if form.beside { // most of them wait most of the time
 		var all []subtest

@@ -124,6 +124,21 @@ func TestF12_Unreadable(t *testing.T) {
 	}
 }
 
+// TestF12_LostReply: a server whose answer is lost on the way may evict, so it
+// is not taken for one that does not tell.
+func TestF12_LostReply(t *testing.T) {
+	t.Parallel()
+	p := testkit.NewProxy(t, testkit.Redis(t, "--maxmemory-policy", "allkeys-lru").Addr)
+	s := newStore(t, p.Client(t), idemredis.Options{})
+	p.DropReplyTo("info")
+	if err := s.Check(t.Context()); !errors.Is(err, idempotency.ErrStoreUnavailable) {
+		t.Errorf("Check: %v, want ErrStoreUnavailable", err)
+	}
+	if err := s.Check(t.Context()); !errors.Is(err, idempotency.ErrUnsafeEviction) {
+		t.Errorf("Check: %v, want ErrUnsafeEviction", err)
+	}
+}
+
 // TestMemoryFull: a full server refuses a new claim and still lets a run that
 // has had its effect be told, in both forms of the scripts.
 func TestMemoryFull(t *testing.T) {

@@ -85,9 +85,12 @@ func (s *Store) Check(ctx context.Context) error {
 		return unavailable("check", err)
 	}
 	policy, err := redisconn.Policy(ctx, s.client)
-	if err != nil || policy == "" {
+	if err != nil {
+		return unavailable("check", err)
+	}
+	if policy == "" {
 		if !s.opt.AssumeNoEviction {
-			s.opt.Logger.Warn("the server does not tell its maxmemory-policy: with any but noeviction it may drop idempotency records", "error", err)
+			s.opt.Logger.Warn("the server does not tell its maxmemory-policy: with any but noeviction it may drop idempotency records")
 		}
 		return nil
 	}

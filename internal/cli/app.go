@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -34,6 +35,8 @@ type stores struct {
 	// embedded is true on the demo's own store, which tells no
 	// maxmemory-policy.
 	embedded bool
+	// patience is for how long a step of the start is repeated.
+	patience time.Duration
 
 	broker, results, locks *redis.Client
 	clients                map[string]*redis.Client // by URL
@@ -146,6 +149,31 @@ func (s *stores) reach(ctx context.Context, wait time.Duration, servers ...serve
 	return nil
 }
 
+// insist repeats a step of the start, for patience, as long as the server does
+// not answer it: reach has found it answering, and one lost reply is no reason
+// to end.
+func (s *stores) insist(ctx context.Context, step func() error) error {
+	deadline := time.Now().Add(s.patience)
+	for {
+		err := step()
+		if err == nil || !unanswered(err) || time.Now().After(deadline) {
+			return err
+		}
+		s.log.Debug("a step of the start is tried again", "error", redisconn.MaskText(err.Error()))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// unanswered says whether an error is of the network.
+func unanswered(err error) bool {
+	var netErr net.Error
+	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
 func (s *stores) reachOne(ctx context.Context, deadline time.Time, one server) error {
 	told := false
 	for {
@@ -223,7 +251,8 @@ func (s *stores) lockGuard(ctx context.Context, obs lockguard.Observer) (*lockgu
 	if err != nil {
 		return nil, exit(exitConfig, err)
 	}
-	caps, err := g.Probe(ctx)
+	var caps lockguard.Caps
+	err = s.insist(ctx, func() (err error) { caps, err = g.Probe(ctx); return err })
 	if err != nil {
 		return nil, fmt.Errorf("locks: %w", err)
 	}
@@ -246,7 +275,7 @@ func (s *stores) recordGuard(ctx context.Context, obs idempotency.Observer) (*id
 	if err != nil {
 		return nil, exit(exitConfig, err)
 	}
-	if err := st.Check(ctx); err != nil {
+	if err := s.insist(ctx, func() error { return st.Check(ctx) }); err != nil {
 		if errors.Is(err, idempotency.ErrUnsafeEviction) {
 			return nil, exit(exitConfig, err)
 		}

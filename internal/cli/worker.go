@@ -152,7 +152,7 @@ func (r *replica) run(ctx context.Context) error {
 		return err
 	}
 	defer r.stores.close()
-	r.stores.embedded = r.o.embedded
+	r.stores.embedded, r.stores.patience = r.o.embedded, startWait
 	if r.registry, err = r.registryOf(r.cfg); err != nil {
 		return exit(exitConfig, err)
 	}
@@ -330,7 +330,7 @@ func (r *replica) buildCelery(ctx context.Context) error {
 	if err != nil {
 		return exit(exitConfig, err)
 	}
-	if err := r.celery.Probe(ctx); errors.Is(err, celery.ErrProbe) {
+	if err := r.stores.insist(ctx, func() error { return r.celery.Probe(ctx) }); errors.Is(err, celery.ErrProbe) {
 		return exit(exitConfig, err)
 	} else if err != nil { // a state of the server, which a later start may find gone
 		return err
@@ -398,7 +398,7 @@ func (r *replica) shownName() string {
 
 func (r *replica) buildScheduler(ctx context.Context) error {
 	state := r.stores.state()
-	if err := state.Check(ctx); err != nil {
+	if err := r.stores.insist(ctx, func() error { return state.Check(ctx) }); err != nil {
 		if errors.Is(err, scheduler.ErrUnsafePolicy) {
 			return exit(exitConfig, err)
 		}
@@ -407,7 +407,7 @@ func (r *replica) buildScheduler(ctx context.Context) error {
 	r.warnUnserved(r.jobs)
 	client := r.stores.sender
 	for _, q := range r.jobQueues(r.jobs) {
-		if err := client.Bind(ctx, q); err != nil {
+		if err := r.stores.insist(ctx, func() error { return client.Bind(ctx, q) }); err != nil {
 			return err
 		}
 	}

@@ -198,9 +198,14 @@ func badURL(raw string, err error) error {
 }
 
 // Policy returns the server's maxmemory-policy. It reads INFO memory, which
-// works where CONFIG is forbidden; "" means that the server does not say.
+// works where CONFIG is forbidden; "" means that the server does not say. An
+// error is a server that was not reached, or is not ready: its policy may be
+// any.
 func Policy(ctx context.Context, c redis.UniversalClient) (string, error) {
 	text, err := c.Info(ctx, "memory").Result()
+	if Answered(err) && !Transient(err) { // INFO is refused, or unknown
+		return "", nil
+	}
 	if err != nil {
 		return "", fmt.Errorf("redisconn: maxmemory-policy: %w", err)
 	}

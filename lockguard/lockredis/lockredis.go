@@ -119,7 +119,9 @@ func (b *Backend) Probe(ctx context.Context) (lockguard.Caps, error) {
 	caps := lockguard.Caps{Fence: lockguard.BestEffort}
 	policy, err := redisconn.Policy(ctx, b.client)
 	switch {
-	case err != nil || policy == "":
+	case err != nil:
+		return lockguard.Caps{}, err
+	case policy == "":
 		caps.Warnings = append(caps.Warnings,
 			"Redis does not tell its maxmemory-policy; with any other than noeviction it can drop held locks.")
 	case policy != "noeviction":

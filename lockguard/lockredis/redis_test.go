@@ -341,6 +341,19 @@ func TestF12_EvictingPolicyIsWarnedAbout(t *testing.T) {
 	}
 }
 
+func TestF12_ALostReplyIsNoPolicy(t *testing.T) {
+	t.Parallel()
+	p := testkit.NewProxy(t, testkit.Redis(t, "--maxmemory-policy", "allkeys-lru").Addr)
+	_, b := newGuard(t, p.Client(t), lockguard.Observer{})
+	p.DropReplyTo("info")
+	if caps, err := b.Probe(t.Context()); err == nil {
+		t.Errorf("Probe: %+v, want an error", caps)
+	}
+	if caps, err := b.Probe(t.Context()); err != nil || len(caps.Warnings) != 1 {
+		t.Errorf("Probe: %+v, %v; want a warning", caps, err)
+	}
+}
+
 func TestProbeOfADeadServer(t *testing.T) {
 	t.Parallel()
 	server := testkit.Redis(t)

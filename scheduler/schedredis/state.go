@@ -91,10 +91,7 @@ func (s *State) Now(ctx context.Context) (time.Time, error) {
 // not tell its policy passes.
 func (s *State) Check(ctx context.Context) error {
 	policy, err := redisconn.Policy(ctx, s.client)
-	var reply redis.Error
 	switch {
-	case errors.As(err, &reply) && !redisconn.Transient(err):
-		return nil // INFO refused
 	case err != nil:
 		return fmt.Errorf("schedredis: %w", err)
 	case policy != "" && policy != "noeviction":
