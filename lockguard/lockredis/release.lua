@@ -1,7 +1,8 @@
 -- Frees a lock if the token holds it, and tells the waiters.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its companion hash; the fence stays in it
+-- KEYS[2]  its companion hash; the fence stays in it, and what counts only
+--          beside its token
 -- ARGV[1]  token
 -- ARGV[2]  channel of releases
 --
@@ -24,6 +25,6 @@ if held ~= ARGV[1] then
   return -1
 end
 redis.call('DEL', KEYS[1])
-redis.pcall('HDEL', KEYS[2], 'token', 'task', 'instance', 'since')
+redis.pcall('HDEL', KEYS[2], 'token')
 redis.pcall('PUBLISH', ARGV[2], KEYS[1])
 return 1
