@@ -12,8 +12,9 @@ import (
 
 // Bounds of a call.
 const (
-	maxTake    = 100 // more in one script gains nothing
-	maxCommits = 200
+	maxTake    = 100 // more in one script gains nothing,
+	mostTake   = 400 // unless the server is far away
+	maxCommits = 400
 	// Bounds of a queue's dead letters.
 	maxDead    = 10_000
 	maxDeadAge = 14 * 24 * time.Hour
