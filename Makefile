@@ -8,7 +8,7 @@ LINT_VERSION  := v2.15.0
 LINT           = $(CURDIR)/.cache/bin/golangci-lint-$(LINT_VERSION)-$(shell $(GO) env GOVERSION 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint fuzz check-go
+.PHONY: help setup demo test soak bench lint fuzz check-go
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,10 +23,18 @@ test: setup ## run all tests, race detector on; runs setup first
 	@echo "go test $(TESTFLAGS) ./... (a first build takes a minute or two, once)"
 	@.ci/clean-tree $(GO) run ./internal/testkit/testsum $(TESTFLAGS) ./...
 
+soak: setup ## the long form of the soak: load under kills, restarts, stalls and losses
+	SOLOBEAT_SOAK=long $(GO) test -count=1 -timeout 40m -v -run '^TestSoak$$' ./e2e
+
+bench: setup ## measure beside Celery, asynq and lock libraries into bench/RESULTS.md (20 minutes); ONLY=locks for one group
+	@$(GO) -C bench run . $(if $(ONLY),-only $(ONLY),-o RESULTS.md) $(BENCHFLAGS)
+
 lint: check-go $(LINT) ## check style, imports and formatting
 	$(GO) mod tidy -diff
 	$(LINT) run ./...
 	$(LINT) run --build-tags solobeat_failpoints ./...
+	$(GO) -C bench mod tidy -diff
+	cd bench && $(LINT) run ./...
 
 fuzz: check-go ## run each fuzz target for FUZZTIME (60s)
 	@.ci/fuzz $(FUZZTIME)

@@ -46,13 +46,11 @@ func (r *configReader) check() {
 
 func (r *configReader) checkURLs() {
 	c := r.c
-	good := map[string]bool{}
 	for _, u := range []struct{ path, url string }{
 		{"redis.url", c.Redis.URL}, {"redis.results_url", c.Redis.ResultsURL}, {"redis.locks_url", c.Redis.LocksURL},
 	} {
 		at := r.at[u.path]
 		if at == nil || r.d.bad[at] {
-			good[u.path] = at == nil
 			continue // the default, or wrong already
 		}
 		client, err := redisconn.Open(redisconn.Options{URL: u.url})
@@ -65,11 +63,6 @@ func (r *configReader) checkURLs() {
 			continue
 		}
 		_ = client.Close()
-		good[u.path] = true
-	}
-	if good["redis.url"] && good["redis.results_url"] && !redisconn.SameServer(c.Redis.URL, c.Redis.ResultsURL) {
-		r.d.errorf(r.at["redis.results_url"], "redis.results_url", "name a database of the server in redis.url, or leave it out",
-			"results must be on the broker's server, since one script commits both")
 	}
 }
 

@@ -173,7 +173,7 @@ func TestErrorsInTheEnvironment(t *testing.T) {
 		"SOLOBEAT_NAMESPACE":              {"My App", "write my-app"},
 		"SOLOBEAT_REDIS_URL":              {"redis://:hunter2@host:x", "no port"},
 		"SOLOBEAT_REDIS_LOCKS_URL":        {"redis://host/-1", "out of range"},
-		"SOLOBEAT_REDIS_RESULTS_URL":      {"redis://other", "broker's server"},
+		"SOLOBEAT_REDIS_RESULTS_URL":      {"redis://other/x", "database number"},
 		"SOLOBEAT_REDIS_URL_FILE":         {"/no/such/file", "no such file"},
 		"SOLOBEAT_METRICS_LISTEN":         {"9464", "127.0.0.1:9464"},
 		"SOLOBEAT_WORKER_NAME":            {"w", "name@host"},

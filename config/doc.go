@@ -23,7 +23,7 @@
 //	namespace                default                   keeps deployments on one Redis apart: keys are solobeat:<namespace>:…
 //	redis.url                redis://localhost:6379/0  the broker and the schedule's state
 //	redis.url_file           -                         a file that holds redis.url
-//	redis.results_url        redis.url                 results: a database of the same server
+//	redis.results_url        redis.url                 results: another database, or another server
 //	redis.results_url_file   -                         a file that holds redis.results_url
 //	redis.locks_url          redis.url                 locks and records
 //	redis.locks_url_file     -                         a file that holds redis.locks_url
@@ -67,7 +67,12 @@
 //	lock.renew               a third of ttl            renewal period; above a third warns, above two thirds fails
 //	lock.expect              ttl if set, else timeout, else 5m  alert when a run outlives this
 //	lock.max_hold            timeout + 1m, else 24h    how long a lock is renewed at most
-//	lock.on_busy             retry                     skip or retry
+//	lock.min_hold            -                         how long the lock is kept at least, also if its run ends sooner
+//	lock.stall_after         -                         no heartbeat for so long, no renewal; at least 1s
+//	lock.on_busy             retry                     skip, retry or wait
+//	lock.wait                30s                       how long a slot waits with on_busy: wait, at most 1h
+//	lock.on_lost             cancel                    cancel or observe: what a lost lock does to its run
+//	lock.on_store_down       retry                     retry or run (without the lock) while its store is out of reach
 //	lock.fence_base          0                         added to the store's fence
 //	idempotency              the job's, else none      a block of those below
 //	idempotency.key          the task id               a template over parameters
@@ -120,7 +125,12 @@
 //	lock.renew               a third of ttl            renewal period; above a third warns, above two thirds fails
 //	lock.expect              ttl if set, else timeout, else 5m  alert when a run outlives this
 //	lock.max_hold            timeout + 1m, else 24h    how long a lock is renewed at most
-//	lock.on_busy             skip; retry with misfire all  skip or retry
+//	lock.min_hold            -                         how long the lock is kept at least, also if its run ends sooner
+//	lock.stall_after         -                         no heartbeat for so long, no renewal; at least 1s
+//	lock.on_busy             skip; retry with misfire all  skip, retry or wait
+//	lock.wait                30s                       how long a slot waits with on_busy: wait, at most 1h
+//	lock.on_lost             cancel                    cancel or observe: what a lost lock does to its run
+//	lock.on_store_down       retry                     retry or run (without the lock) while its store is out of reach
 //	lock.fence_base          0                         added to the store's fence
 //	idempotency              on                        off, or a block of those below
 //	idempotency.key          job and tick              a template over the tick

@@ -22,20 +22,28 @@ const longTTL = time.Hour
 type lockKeys struct {
 	key, backend                *string
 	ttl, renew, expect, maxHold *time.Duration
+	minHold, stallAfter, wait   *time.Duration
 	onBusy                      *tasks.OnBusy
+	onLost                      *tasks.OnLost
+	onStoreDown                 *tasks.OnStoreDown
 	fenceBase                   *uint64
 }
 
 func (l lockKeys) fields(d *decoder, key field) map[string]field {
 	return map[string]field{
-		"key":        key,
-		"backend":    oneOf(d, l.backend, "redis"),
-		"ttl":        d.duration(l.ttl, time.Second),
-		"renew":      d.duration(l.renew, 100*time.Millisecond),
-		"expect":     d.duration(l.expect, time.Millisecond),
-		"max_hold":   d.duration(l.maxHold, time.Second),
-		"on_busy":    oneOf(d, l.onBusy, tasks.OnBusySkip, tasks.OnBusyRetry),
-		"fence_base": fenceBase(d, l.fenceBase),
+		"key":           key,
+		"backend":       oneOf(d, l.backend, "redis"),
+		"ttl":           d.duration(l.ttl, time.Second),
+		"renew":         d.duration(l.renew, 100*time.Millisecond),
+		"expect":        d.duration(l.expect, time.Millisecond),
+		"max_hold":      d.duration(l.maxHold, time.Second),
+		"min_hold":      d.duration(l.minHold, time.Millisecond),
+		"stall_after":   d.duration(l.stallAfter, lockguard.MinStallAfter),
+		"on_busy":       oneOf(d, l.onBusy, tasks.OnBusySkip, tasks.OnBusyRetry, tasks.OnBusyWait),
+		"wait":          d.duration(l.wait, time.Millisecond),
+		"on_lost":       oneOf(d, l.onLost, tasks.OnLostCancel, tasks.OnLostObserve),
+		"on_store_down": oneOf(d, l.onStoreDown, tasks.OnStoreDownRetry, tasks.OnStoreDownRun),
+		"fence_base":    fenceBase(d, l.fenceBase),
 	}
 }
 
@@ -54,9 +62,19 @@ func fenceBase(d *decoder, into *uint64) field {
 	}
 }
 
-// checkLock checks what the numbers of a lock mean to each other; timeout is
-// that of the run.
-func checkLock(p *places, l lockKeys, timeout time.Duration) {
+// checkLock checks what the keys of a lock mean to each other; timeout is that of
+// the run, and record says whether it has one.
+func checkLock(p *places, l lockKeys, timeout time.Duration, record bool) {
+	for _, c := range (lockguard.Policies{
+		OnBusy: *l.onBusy, OnLost: *l.onLost, OnStoreDown: *l.onStoreDown,
+		Wait: *l.wait, StallAfter: *l.stallAfter, MaxHold: *l.maxHold, Timeout: timeout, Record: record,
+	}).Conflicts() {
+		tell := p.errorf
+		if c.Warning {
+			tell = p.warnf
+		}
+		tell(c.Keys, c.Cure, "%s", c.Msg)
+	}
 	ttl := *l.ttl
 	if ttl == 0 {
 		ttl = lockguard.DefaultTTL

@@ -122,7 +122,8 @@ func (j *jobReader) dst(k, v *yaml.Node, path string) {
 func lockKeysOf(l *scheduler.JobLock) lockKeys {
 	return lockKeys{
 		key: &l.Key, backend: &l.Backend, ttl: &l.TTL, renew: &l.Renew, expect: &l.Expect, maxHold: &l.MaxHold,
-		onBusy: &l.OnBusy, fenceBase: &l.FenceBase,
+		minHold: &l.MinHold, stallAfter: &l.StallAfter, wait: &l.Wait,
+		onBusy: &l.OnBusy, onLost: &l.OnLost, onStoreDown: &l.OnStoreDown, fenceBase: &l.FenceBase,
 	}
 }
 
@@ -292,7 +293,7 @@ func (j *jobReader) checkDefaults(specs *scheduler.SpecParser) {
 	spec.Cron = anyCron
 	j.parseSpec(specs, spec)
 	if l := j.job.Lock; l != nil {
-		checkLock(&j.places, lockKeysOf(l), j.job.Timeout)
+		checkLock(&j.places, lockKeysOf(l), j.job.Timeout, j.job.Record != nil)
 		if l.Key != "" && !j.settled("lock.key") && !strings.Contains(l.Key, ".Job") {
 			j.warnf([]string{"lock.key"}, "put {{ .Job }} into it, or write it in the jobs that share a lock", "all jobs share this lock, and keep each other out")
 		}
@@ -309,7 +310,8 @@ func (j *jobReader) finish(specs *scheduler.SpecParser) {
 	j.checkEngine()
 	j.spec(specs)
 	if l := j.job.Lock; l != nil {
-		checkLock(&j.places, lockKeysOf(l), j.job.Timeout)
+		checkLock(&j.places, lockKeysOf(l), j.job.Timeout, j.job.Record != nil)
+		j.checkMinHold(l)
 	}
 	j.checkMisfire()
 	j.checkRetention()
@@ -322,6 +324,17 @@ func (j *jobReader) finish(specs *scheduler.SpecParser) {
 	}
 	for _, e := range scheduler.JobErrors(err) {
 		j.report(e)
+	}
+}
+
+// checkMinHold: a lock that is kept to the next tick makes that one stand aside.
+func (j *jobReader) checkMinHold(l *scheduler.JobLock) {
+	if l.MinHold == 0 || j.job.Schedule == nil || l.OnBusy != "" && l.OnBusy != tasks.OnBusySkip {
+		return
+	}
+	if gap := scheduler.LongestGap(j.job.Schedule, time.Now()); gap > 0 && l.MinHold >= gap {
+		j.warnf([]string{"lock.min_hold", "cron", "every"}, "write less than the time between two ticks",
+			"min_hold %s keeps the lock beyond the next tick, which is then skipped", short(l.MinHold))
 	}
 }
 

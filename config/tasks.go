@@ -76,7 +76,7 @@ func (r *taskReader) read(v *yaml.Node) {
 	})
 	cfg.AckEarly = e.ack == "early"
 	if e.lock != nil && r.wantBlock(e.lock, "lock") {
-		r.lock(e.lock)
+		r.lock(e.lock, e.record != nil)
 	}
 	if e.record != nil && r.wantBlock(e.record, "idempotency") {
 		r.record(e.record)
@@ -169,14 +169,15 @@ func (r *taskReader) command(e entry) {
 	r.task.Command = cc
 }
 
-func (r *taskReader) lock(v *yaml.Node) {
+func (r *taskReader) lock(v *yaml.Node, record bool) {
 	l := &worker.LockConfig{Key: r.c.Redis.GlobalKeyPrefix + "solobeat:" + r.c.Namespace + ":lock:task:" + r.task.Name}
 	keys := lockKeys{
 		key: &l.Key, backend: &l.Backend, ttl: &l.TTL, renew: &l.Renew, expect: &l.Expect, maxHold: &l.MaxHold,
-		onBusy: &l.OnBusy, fenceBase: &l.FenceBase,
+		minHold: &l.MinHold, stallAfter: &l.StallAfter, wait: &l.Wait,
+		onBusy: &l.OnBusy, onLost: &l.OnLost, onStoreDown: &l.OnStoreDown, fenceBase: &l.FenceBase,
 	}
 	r.block(v, "lock.", r.path+".lock", keys.fields(r.d, r.d.word(&l.Key)))
-	checkLock(&r.places, keys, r.task.Config.Timeout)
+	checkLock(&r.places, keys, r.task.Config.Timeout, record)
 	if r.settled("lock.key") {
 		return
 	}

@@ -334,10 +334,10 @@ func (g *Guard) call(ctx context.Context, op Operation, f func(context.Context) 
 }
 
 // renew is the keeper's way to the store.
-func (g *Guard) renew(ctx context.Context, holds []*Hold) []lease.Result {
-	items := make([]RenewItem, len(holds))
-	for i, h := range holds {
-		items[i] = RenewItem{Claim: h.claim}
+func (g *Guard) renew(ctx context.Context, due []lease.Due[*Hold]) []lease.Result {
+	items := make([]RenewItem, len(due))
+	for i, d := range due {
+		items[i] = RenewItem{Claim: d.Item.claim}
 	}
 	var answers []RenewResult
 	_ = g.call(ctx, OpRenew, func(ctx context.Context) error {
@@ -351,7 +351,7 @@ func (g *Guard) renew(ctx context.Context, holds []*Hold) []lease.Result {
 	})
 	results := make([]lease.Result, len(answers))
 	for i, a := range answers {
-		results[i] = holds[i].renewed(a.Err)
+		results[i] = due[i].Item.renewed(a.Err)
 	}
 	return results
 }

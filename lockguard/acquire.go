@@ -9,14 +9,6 @@ import (
 	"github.com/solobeat/solobeat/internal/lease"
 )
 
-const (
-	// lookAgain is how often a waiter looks without being told: others, such
-	// as redis-py, release without a word.
-	lookAgain = time.Second
-	// firstBackoff doubles to lookAgain while the store is out of reach.
-	firstBackoff = 100 * time.Millisecond
-)
-
 // TryAcquire tries once; see Acquire.
 func (g *Guard) TryAcquire(ctx context.Context, key string, opts ...Option) (*Handle, error) {
 	s, err := g.settings(key, opts)
@@ -35,25 +27,24 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Handl
 	if err != nil {
 		return nil, err
 	}
-	w := waiter{g: g, key: key, asked: time.Now(), backoff: firstBackoff}
+	w := &waiter{g: g, key: key, asked: time.Now(), limit: s.wait, stop: s.stopWait, backoff: firstBackoff}
 	defer w.end()
 	var reason error // of the last try, told along when the context ends
 	for {
+		if err := w.turn(ctx, reason); err != nil {
+			return nil, err
+		}
 		h, err := g.try(ctx, key, s, w.asked)
 		switch {
 		case err == nil:
 			return h, nil
 		case ctx.Err() != nil && reason != nil:
 			return nil, fmt.Errorf("%w (%w)", ctxError(ctx, key), reason)
-		case !worthWaiting(err):
+		case !worthWaiting(err) || w.left() <= 0:
 			return nil, err
 		}
 		reason = err
-		left := s.wait - time.Since(w.asked)
-		if left <= 0 {
-			return nil, err
-		}
-		if err := w.wait(ctx, left, err); err != nil {
+		if err := w.wait(ctx, err); err != nil {
 			return nil, err
 		}
 	}
@@ -61,69 +52,6 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Handl
 
 func worthWaiting(err error) bool {
 	return errors.Is(err, ErrBusy) || errors.Is(err, ErrStoreUnavailable) || errors.Is(err, ErrTooSlow)
-}
-
-// waiter is one Acquire that waits.
-type waiter struct {
-	g       *Guard
-	key     string
-	asked   time.Time
-	backoff time.Duration
-	wake    <-chan struct{}
-	unwake  func()
-}
-
-func (w *waiter) end() {
-	if w.unwake != nil {
-		w.unwake()
-	}
-}
-
-// wait returns nil when it is time to try again.
-func (w *waiter) wait(ctx context.Context, left time.Duration, reason error) error {
-	var pause time.Duration
-	var freed <-chan struct{}
-	var busy *BusyError
-	if errors.As(reason, &busy) {
-		freed = w.g.freed(w.key)
-		if freed == nil && w.subscribe(ctx, left) {
-			return nil // it may have been released before we listened
-		}
-		pause = lookAgain
-		if r := busy.RetryAfter; r > 0 {
-			pause = min(pause, r+time.Millisecond)
-		}
-	} else {
-		pause = w.backoff
-		w.backoff = min(2*w.backoff, lookAgain)
-	}
-	timer := time.NewTimer(min(pause, left))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-freed:
-	case <-w.wake:
-	case <-w.g.closing:
-		return ErrClosed
-	case <-ctx.Done():
-		return fmt.Errorf("%w (%w)", ctxError(ctx, w.key), reason)
-	}
-	return nil
-}
-
-// subscribe reports whether it has just begun to listen.
-func (w *waiter) subscribe(ctx context.Context, left time.Duration) bool {
-	if w.g.waker == nil || w.wake != nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, min(left, lookAgain))
-	defer cancel()
-	wake, unwake, err := w.g.waker.Wake(ctx, w.key)
-	if err != nil {
-		return false // then it looks each second
-	}
-	w.wake, w.unwake = wake, unwake
-	return true
 }
 
 // try makes one attempt, with a token of its own.
@@ -160,7 +88,7 @@ func (g *Guard) attempt(ctx context.Context, key string, s settings) (*Handle, e
 	h := &Handle{g: g, set: s, local: l, ref: Ref{Key: key, Token: randomHex()}}
 	// Registered before the request is sent, so that no end of the request
 	// can come before its entry.
-	h.entry, err = g.keeper.Add(context.WithValue(ctx, handleKey{}, h), Renewal{Ref: h.ref, TTL: s.ttl}, s.spec(h))
+	h.entry, err = g.keeper.Add(context.WithValue(ctx, handleKey{}, h), h.ref, s.spec(h))
 	if err != nil {
 		g.leave(key, l)
 		return nil, closedOr(err)
@@ -195,7 +123,7 @@ func (g *Guard) ask(ctx context.Context, h *Handle) (Grant, error) {
 	defer cancel()
 	defer h.entry.AfterFunc(cancel)() // Close ends it too
 	a := Attempt{
-		Key: h.ref.Key, Token: h.ref.Token, TTL: h.set.ttl, MaxHold: h.set.maxHold,
+		Key: h.ref.Key, Token: h.ref.Token, TTL: h.set.ttl, MaxHold: h.set.maxHold, MinHold: h.set.minHold,
 		TaskID: h.set.taskID, Instance: g.instance, FenceBase: h.set.fenceBase,
 	}
 	if g.isClosed() { // closed between enter and Add: CancelAll has not seen it

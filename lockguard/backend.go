@@ -39,8 +39,9 @@ type Attempt struct {
 	Token string
 	// TTL is at least 1 s.
 	TTL time.Duration
-	// MaxHold is the longest that the holder will renew it.
-	MaxHold time.Duration
+	// MaxHold is the longest that the holder will renew it, MinHold the
+	// shortest that it may be kept.
+	MaxHold, MinHold time.Duration
 	// TaskID and Instance are told to who asks for the holder; both may be "".
 	TaskID, Instance string
 	// FenceBase is added to the back end's number.
@@ -87,10 +88,12 @@ type RenewResult struct {
 // Release says how a release ended.
 type Release string
 
-// The three ends of a release.
+// The ends of a release.
 const (
 	// Released: the lock was ours and is free now.
 	Released Release = "released"
+	// Kept: the lock was ours, and is kept for the rest of its min hold.
+	Kept Release = "kept"
 	// NotHeld: the lock was not ours any more; it was left alone.
 	NotHeld Release = "not_held"
 	// ReleaseUnknown: not known: the store did not answer, or only our own
@@ -106,6 +109,8 @@ type Holder struct {
 	Held bool
 	// Foreign: it is held by somebody who left no data, such as redis-py.
 	Foreign bool
+	// Kept: the holder has released it, and its min hold keeps it until Left.
+	Kept bool
 	// TaskID and Instance may be empty also if it is not foreign.
 	TaskID, Instance string
 	Fence            Fence
@@ -129,8 +134,14 @@ type Backend interface {
 	// Renew renews a batch; results come in the same order.
 	Renew(ctx context.Context, rs []Renewal) []RenewResult
 	// Release frees the lock if the token holds it. A nil error goes with
-	// Released and NotHeld.
-	Release(ctx context.Context, r Ref) (Release, error)
+	// Released, Kept and NotHeld. Where keep, counted from the grant by the
+	// store's clock, is not over, the lock stays busy for the rest of it, and
+	// no renewal or attempt with its token prolongs that. Repeated it gives the
+	// same answer, or frees the lock where keep is 0.
+	Release(ctx context.Context, r Ref, keep time.Duration) (Release, error)
+	// ForceRelease frees the lock whoever holds it, and tells who did. The
+	// fence goes on growing. Error: ErrForeignKey.
+	ForceRelease(ctx context.Context, key string) (Holder, error)
 	// Read tells the holder. Error: ErrForeignKey.
 	Read(ctx context.Context, key string) (Holder, error)
 }

@@ -47,6 +47,8 @@ type BusyError struct {
 // Error names the key and, if known, the holder.
 func (e *BusyError) Error() string {
 	switch {
+	case e.Holder.Kept:
+		return fmt.Sprintf("%v: %s, kept by its min_hold", ErrBusy, e.Holder.Key)
 	case e.Holder.TaskID != "":
 		return fmt.Sprintf("%v: %s, held by task %s", ErrBusy, e.Holder.Key, e.Holder.TaskID)
 	case e.Holder.Instance != "":
@@ -72,11 +74,14 @@ const (
 	ReasonTaken Reason = "taken"
 	// ReasonGone: the key was deleted, flushed or evicted.
 	ReasonGone Reason = "gone"
+	// ReasonStalled: the validity ended without a renewal, since no heartbeat
+	// came for the lock's stall after.
+	ReasonStalled Reason = "stalled"
 )
 
 // Reasons lists all reasons, for counters that must be born at zero.
 func Reasons() []Reason {
-	return []Reason{ReasonExpired, ReasonRenewDeadline, ReasonTaken, ReasonGone}
+	return []Reason{ReasonExpired, ReasonRenewDeadline, ReasonTaken, ReasonGone, ReasonStalled}
 }
 
 // LostError is ErrLost with its circumstances. It is the cause of the handle's

@@ -41,15 +41,16 @@ type Guard struct {
 	instance string
 	log      *slog.Logger
 	obs      Observer
-	keeper   *lease.Keeper[Renewal]
+	keeper   *lease.Keeper[Ref]
 	warned   sync.Map // Labels whose numbers were warned about
 
 	mu      sync.Mutex
 	closed  bool
 	closing chan struct{}
 	local   map[string]*local
-	active  int           // attempts, handles and cleanups that are not over
-	idle    chan struct{} // closed when the guard is closed and active is 0
+	lines   map[string][]*waiter // who waits in this process, the oldest first
+	active  int                  // attempts, handles and cleanups that are not over
+	idle    chan struct{}        // closed when the guard is closed and active is 0
 }
 
 // local is a key that this process holds, or asks for.
@@ -66,7 +67,7 @@ func New(c Config) (*Guard, error) {
 	}
 	g := &Guard{
 		backend: c.Backend, instance: c.Instance, log: c.Logger, obs: c.Observer,
-		closing: make(chan struct{}), local: map[string]*local{}, idle: make(chan struct{}),
+		closing: make(chan struct{}), local: map[string]*local{}, lines: map[string][]*waiter{}, idle: make(chan struct{}),
 	}
 	g.waker, _ = c.Backend.(Waker)
 	if g.instance == "" {
@@ -137,15 +138,31 @@ func joined(err, cause, relErr error) error {
 // Inspect tells who holds the lock.
 func (g *Guard) Inspect(ctx context.Context, key string) (Holder, error) {
 	holder, err := g.backend.Read(ctx, key)
-	switch {
-	case err == nil:
-		return holder, nil
-	case definite(err):
-		return Holder{}, err
-	case over(ctx):
-		return Holder{}, ctxError(ctx, key)
+	return holder, read(ctx, key, err)
+}
+
+// ForceRelease frees the lock whoever holds it, and tells who did; Held is false
+// if nobody. The holder's function loses the lock: it is cancelled at its next
+// renewal, and the fence of the next grant is larger than its own. The reason
+// goes to the log. A key that is no lock is ErrForeignKey, and left alone.
+func (g *Guard) ForceRelease(ctx context.Context, key, reason string) (Holder, error) {
+	holder, err := g.backend.ForceRelease(ctx, key)
+	if err == nil && holder.Held {
+		g.log.Warn("lock was released by force", "key", key, "reason", reason, "task_id", holder.TaskID,
+			"instance", holder.Instance, "fence", uint64(holder.Fence))
 	}
-	return Holder{}, fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+	return holder, read(ctx, key, err)
+}
+
+// read names the error of a look at a lock.
+func read(ctx context.Context, key string, err error) error {
+	switch {
+	case err == nil, definite(err):
+		return err
+	case over(ctx):
+		return ctxError(ctx, key)
+	}
+	return fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
 }
 
 // Occupied reports whether this process keeps its own attempts off the key: it
@@ -287,7 +304,7 @@ func (g *Guard) undo(ctx context.Context, ref Ref, answered bool) (Release, erro
 func (g *Guard) undoOnce(ctx context.Context, ref Ref) (Release, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	result, err := g.backend.Release(ctx, ref)
+	result, err := g.backend.Release(ctx, ref, 0)
 	if err != nil {
 		result = ReleaseUnknown
 	}
@@ -295,7 +312,11 @@ func (g *Guard) undoOnce(ctx context.Context, ref Ref) (Release, error) {
 }
 
 // renew is the watchdog's call.
-func (g *Guard) renew(ctx context.Context, rs []Renewal) []lease.Result {
+func (g *Guard) renew(ctx context.Context, due []lease.Due[Ref]) []lease.Result {
+	rs := make([]Renewal, len(due))
+	for i, d := range due {
+		rs[i] = Renewal{Ref: d.Item, TTL: d.TTL}
+	}
 	answers := g.backend.Renew(ctx, rs)
 	results := make([]lease.Result, len(rs))
 	for i := range results {

@@ -26,7 +26,7 @@ type Handle struct {
 	set   settings
 	local *local
 	ref   Ref
-	entry *lease.Entry[Renewal]
+	entry *lease.Entry[Ref]
 	fence Fence     // set before the handle is given out
 	since time.Time // likewise
 
@@ -54,27 +54,60 @@ func (h *Handle) Check() error { return h.entry.Check() }
 // Besides the errors of Check it returns ErrStoreUnavailable, after which the
 // lock is what it was.
 func (h *Handle) Verify(ctx context.Context) error {
-	err := h.entry.Renew(ctx)
+	return h.asked(ctx, "verify", h.entry.Renew(ctx))
+}
+
+// asked names the error of a request out of turn.
+func (h *Handle) asked(ctx context.Context, what string, err error) error {
 	var lost *LostError
 	switch {
 	case err == nil, errors.As(err, &lost), errors.Is(err, ErrMaxHold), errors.Is(err, ErrNotHeld):
 		return err
+	case errors.Is(err, lease.ErrTooLong):
+		return fmt.Errorf("%w: %s %s: %w", ErrConfig, what, h.ref.Key, err)
 	case over(ctx):
 		return ctxError(ctx, h.ref.Key)
 	}
-	return fmt.Errorf("%w: verify %s: %w", ErrStoreUnavailable, h.ref.Key, err)
+	return fmt.Errorf("%w: %s %s: %w", ErrStoreUnavailable, what, h.ref.Key, err)
 }
+
+// Extend asks the store now for a validity of at least that long, for one long
+// step that may keep this process from renewing. Renewals go on, and set what is
+// left of it, until that is less than the TTL; a holder that dies meanwhile
+// keeps others out as long. It cannot pass max hold: then it is ErrConfig, and
+// the lock is as before. Other errors are those of Verify.
+func (h *Handle) Extend(ctx context.Context, atLeast time.Duration) error {
+	if atLeast <= 0 {
+		return fmt.Errorf("%w: extend %s by %v", ErrConfig, h.ref.Key, atLeast)
+	}
+	return h.asked(ctx, "extend", h.entry.Extend(ctx, atLeast))
+}
+
+// Heartbeat tells that the function gets on; see WithStallAfter. It does no I/O.
+func (h *Handle) Heartbeat() { h.entry.Heartbeat() }
 
 // Remaining is the validity left, margin taken off; 0 when there is none.
 func (h *Handle) Remaining() time.Duration { return h.entry.Remaining() }
 
 // Deadline is the instant at which the validity ends unless the lock is renewed
-// before. False: it is not held.
-func (h *Handle) Deadline() (time.Time, bool) { return h.entry.Deadline() }
+// before. False: it is not held, or its loss is only observed (WithOnLost), so
+// that nothing is to end by it.
+func (h *Handle) Deadline() (time.Time, bool) {
+	if h.set.observe {
+		return time.Time{}, false
+	}
+	return h.entry.Deadline()
+}
 
-// Changed is closed at the next move of the deadline. Ask for it before
-// Deadline, then no move is missed. The end of the hold is not a move.
-func (h *Handle) Changed() <-chan struct{} { return h.entry.Changed() }
+// Changed is closed at the next move of the deadline, nil where there is none.
+// Ask for it before Deadline, then no move is missed. The end of the hold is not
+// a move.
+func (h *Handle) Changed() <-chan struct{} {
+	if h.set.observe {
+		return nil
+	}
+	return h.entry.Changed()
+}
 
 // Fence is the number of this grant. False: the back end has none.
 func (h *Handle) Fence() (Fence, bool) { return h.fence, h.fence != 0 }
@@ -100,8 +133,16 @@ func (h *Handle) NoteFenced() {
 // called again: after a definite answer it returns the same, after an error it
 // tries again. It is sent on a context of its own (2 s), so it works also when
 // ctx has ended; of ctx only the values are used. Where the store has said before
-// that the lock is not ours, nothing is sent.
+// that the lock is not ours, nothing is sent. What is left of WithMinHold is kept.
 func (h *Handle) Release(ctx context.Context) (Release, error) {
+	return h.giveBack(ctx, h.set.minHold)
+}
+
+// GiveBack is Release for a function that has not ended its work, and shall go
+// on elsewhere: it keeps nothing.
+func (h *Handle) GiveBack(ctx context.Context) (Release, error) { return h.giveBack(ctx, 0) }
+
+func (h *Handle) giveBack(ctx context.Context, keep time.Duration) (Release, error) {
 	h.release.Lock()
 	defer h.release.Unlock()
 	result, reason := h.end()
@@ -110,7 +151,7 @@ func (h *Handle) Release(ctx context.Context) (Release, error) {
 	}
 	result, err := NotHeld, error(nil)
 	if !lease.Reason(reason).Certain() {
-		result, err = h.send(ctx)
+		result, err = h.send(ctx, keep)
 	}
 	h.mu.Lock()
 	if err == nil {
@@ -139,12 +180,12 @@ func (h *Handle) end() (Release, Reason) {
 
 // send asks the store to release, twice if the first answer may have been lost.
 // What our own second request does not find is unknown, not stolen.
-func (h *Handle) send(ctx context.Context) (Release, error) {
+func (h *Handle) send(ctx context.Context, keep time.Duration) (Release, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	result, err := h.g.backend.Release(ctx, h.ref)
+	result, err := h.g.backend.Release(ctx, h.ref, keep)
 	if err != nil && !over(ctx) {
-		result, err = h.g.backend.Release(ctx, h.ref)
+		result, err = h.g.backend.Release(ctx, h.ref, keep)
 		if err == nil && result == NotHeld {
 			result = ReleaseUnknown
 		}

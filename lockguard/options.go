@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/solobeat/solobeat/internal/lease"
+	"github.com/solobeat/solobeat/tasks"
 )
 
 // The defaults and limits of a lock's numbers.
@@ -13,6 +14,8 @@ const (
 	DefaultTTL = 30 * time.Second
 	// MinTTL is the smallest TTL that is taken.
 	MinTTL = time.Second
+	// MinStallAfter is the smallest stall after that is taken.
+	MinStallAfter = time.Second
 	// DefaultMaxHold ends a hold unless WithMaxHold sets another.
 	DefaultMaxHold = 24 * time.Hour
 	// DefaultExpect is the run time above which a run has outlived its lock,
@@ -31,10 +34,13 @@ const (
 type Option func(*settings)
 
 type settings struct {
-	ttl, renew, maxHold, expect, wait time.Duration
-	taskID                            string
-	labels                            Labels
-	fenceBase                         uint64
+	ttl, renew, maxHold, minHold, expect, wait, stallAfter time.Duration
+
+	taskID    string
+	labels    Labels
+	fenceBase uint64
+	observe   bool
+	stopWait  <-chan struct{}
 }
 
 // WithTTL sets the time after which an unrenewed lock runs out: at least 1 s,
@@ -50,6 +56,24 @@ func WithRenewEvery(d time.Duration) Option { return func(s *settings) { s.renew
 // then ends with ErrMaxHold, and the lock is not renewed any more.
 func WithMaxHold(d time.Duration) Option { return func(s *settings) { s.maxHold = d } }
 
+// WithMinHold keeps the lock busy for that long after the grant, by the store's
+// clock, also if it is released sooner: for short functions whose next caller
+// may be late, or has another clock. Default 0. A holder that dies is not waited
+// for longer than the TTL.
+func WithMinHold(d time.Duration) Option { return func(s *settings) { s.minHold = d } }
+
+// WithStallAfter ends renewal when no [Handle.Heartbeat] has come for that long,
+// counted from the grant; the lock is then lost at the end of its TTL, by
+// ReasonStalled. Default 0: never.
+func WithStallAfter(d time.Duration) Option { return func(s *settings) { s.stallAfter = d } }
+
+// WithOnLost says what a loss does to the function: its context ends (cancel,
+// the default), or goes on (observe), so that only Check, the Observer and the
+// log tell. The end of max hold ends it in any case.
+func WithOnLost(p tasks.OnLost) Option {
+	return func(s *settings) { s.observe = p == tasks.OnLostObserve }
+}
+
 // WithExpect sets the time after which the run counts as outlived; default
 // never.
 func WithExpect(d time.Duration) Option { return func(s *settings) { s.expect = d } }
@@ -57,6 +81,10 @@ func WithExpect(d time.Duration) Option { return func(s *settings) { s.expect = 
 // WithWait lets Acquire and Do wait for a busy lock, or a store out of reach;
 // default 0: one try.
 func WithWait(d time.Duration) Option { return func(s *settings) { s.wait = d } }
+
+// WithWaitStop ends the wait of Acquire and Do, as if its time were over, when
+// stop is closed.
+func WithWaitStop(stop <-chan struct{}) Option { return func(s *settings) { s.stopWait = stop } }
 
 // WithTaskID tells the task id to who asks for the holder.
 func WithTaskID(id string) Option { return func(s *settings) { s.taskID = id } }
@@ -70,7 +98,7 @@ func WithFenceBase(base uint64) Option { return func(s *settings) { s.fenceBase 
 
 // Numbers are a lock's numbers, for those who check a configuration. 0 means the
 // default, except TTL, which has none here.
-type Numbers struct{ TTL, RenewEvery, MaxHold, Expect, Wait time.Duration }
+type Numbers struct{ TTL, RenewEvery, MaxHold, MinHold, Expect, Wait, StallAfter time.Duration }
 
 // Check returns an error that wraps ErrConfig for numbers that cannot work, and
 // a warning ("" if none) for those that work badly.
@@ -87,6 +115,10 @@ func (n Numbers) Check() (warning string, err error) {
 		return bad("renew %v: more than 2/3 of ttl %v leaves no time for a second try", n.RenewEvery, n.TTL)
 	case n.MaxHold < 0:
 		return bad("max_hold %v is negative", n.MaxHold)
+	case n.MinHold < 0:
+		return bad("min_hold %v is negative", n.MinHold)
+	case n.StallAfter < 0 || n.StallAfter > 0 && n.StallAfter < MinStallAfter:
+		return bad("stall_after %v: at least %v is needed", n.StallAfter, MinStallAfter)
 	case n.Expect < 0:
 		return bad("expect %v is negative", n.Expect)
 	case n.Wait < 0:
@@ -108,7 +140,9 @@ func (g *Guard) settings(key string, opts []Option) (settings, error) {
 	if s.fenceBase > MaxFenceBase {
 		return s, fmt.Errorf("%w: fence_base %d: at most 2^52 is allowed", ErrConfig, s.fenceBase)
 	}
-	warning, err := Numbers{TTL: s.ttl, RenewEvery: s.renew, MaxHold: s.maxHold, Expect: s.expect, Wait: s.wait}.Check()
+	warning, err := Numbers{
+		TTL: s.ttl, RenewEvery: s.renew, MaxHold: s.maxHold, MinHold: s.minHold, Expect: s.expect, Wait: s.wait, StallAfter: s.stallAfter,
+	}.Check()
 	if err != nil {
 		return s, err
 	}
@@ -127,6 +161,7 @@ func (g *Guard) settings(key string, opts []Option) (settings, error) {
 func (s settings) spec(h *Handle) lease.Spec {
 	return lease.Spec{
 		TTL: s.ttl, RenewEvery: s.renew, MaxHold: s.maxHold, Expect: s.expect,
+		StallAfter: s.stallAfter, Observe: s.observe,
 		MaxHoldCause: ErrMaxHold,
 		RemovedCause: ErrNotHeld,
 		LostCause:    h.lostCause,

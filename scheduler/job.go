@@ -81,8 +81,18 @@ type JobLock struct {
 	// its lock; 0 is the TTL if one is set, else the timeout, else
 	// [lockguard.DefaultExpect]. MaxHold bounds renewal; 0 is timeout + 1 m, or 24 h.
 	TTL, Renew, Expect, MaxHold time.Duration
-	// OnBusy is skip or retry; "" is skip, and retry with MisfireAll.
+	// MinHold keeps the lock busy so long after its grant, also if the run ends
+	// sooner. StallAfter is the time without [tasks.Heartbeat] after which the
+	// lock is not renewed, at least 1 s; 0 is never.
+	MinHold, StallAfter time.Duration
+	// OnBusy is skip, retry or wait; "" is skip, and retry with MisfireAll. Wait
+	// is how long a worker's slot waits; 0 is [tasks.DefaultWait].
 	OnBusy tasks.OnBusy
+	Wait   time.Duration
+	// OnLost is cancel or observe; "" is cancel.
+	OnLost tasks.OnLost
+	// OnStoreDown is retry or run; "" is retry.
+	OnStoreDown tasks.OnStoreDown
 	// FenceBase is added to the store's fence; at most 2^52.
 	FenceBase uint64
 }

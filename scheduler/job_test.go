@@ -56,7 +56,7 @@ func TestRequestOfTick(t *testing.T) {
 		Kwargs:  map[string]json.RawMessage{"day": json.RawMessage(`"2026-10-25"`), "deep": json.RawMessage(`{"l":["hourly-report",1,null,true]}`)},
 		Expires: instant(t, "2026-10-25T01:00:00Z"),
 		Guard: &tasks.Guard{
-			Version: 1, Job: "hourly-report", Tick: 1792886400000, Label: "2026-10-25T02:00:00+02:00",
+			Job: "hourly-report", Tick: 1792886400000, Label: "2026-10-25T02:00:00+02:00",
 			BeginBy: 1792886400000 + 3600_000, TimeoutMS: 900_000, Retries: &tasks.RetryPolicy{Max: 3, BaseMS: 10_000, MaxDelayMS: 600_000},
 			Lock:   &tasks.LockGuard{Key: "solobeat:default:lock:hourly-report", Backend: "redis", TTLMS: 60_000, RenewMS: 20_000, ExpectMS: 60_000, OnBusy: tasks.OnBusySkip},
 			Record: &tasks.RecordGuard{Key: "report:2026-10-25T02+02:00", Store: "redis", RetentionMS: 48 * 3600_000},
@@ -99,6 +99,16 @@ func TestRequestDefaults(t *testing.T) {
 	}
 	if g.BeginBy != g.Tick+24*3600_000 {
 		t.Errorf("begins by %d ms after the tick", g.BeginBy-g.Tick)
+	}
+	full := guard(func(j *Job) {
+		j.Record, j.Lock = nil, &JobLock{
+			MinHold: time.Minute, StallAfter: 2 * time.Minute, OnBusy: tasks.OnBusyWait, Wait: 3 * time.Second,
+			OnLost: tasks.OnLostCancel, OnStoreDown: tasks.OnStoreDownRun,
+		}
+	}).Lock
+	if full.MinHoldMS != 60_000 || full.StallAfterMS != 120_000 || full.WaitMS != 3000 || full.OnBusy != tasks.OnBusyWait ||
+		full.OnLost != tasks.OnLostCancel || full.OnStoreDown != tasks.OnStoreDownRun {
+		t.Errorf("guard %+v", full)
 	}
 	if g := guard(func(j *Job) { j.Lock, j.Timeout = &JobLock{}, time.Minute }); g.Lock.ExpectMS != 60_000 {
 		t.Errorf("expect %d without ttl, timeout 1 m", g.Lock.ExpectMS)
@@ -152,6 +162,13 @@ func TestValidate(t *testing.T) {
 		{"misfire.deadline", "too short", func(j *Job) { j.Misfire.Deadline = time.Second }},
 		{"misfire.deadline", "too long", func(j *Job) { j.Misfire.Deadline = 365 * 24 * time.Hour }},
 		{"lock.on_busy", "misfire policy all", func(j *Job) { j.Misfire.Policy, j.Lock = MisfireAll, &JobLock{OnBusy: tasks.OnBusySkip} }},
+		{"lock.wait", "nothing waits", func(j *Job) { j.Lock = &JobLock{Wait: time.Second} }},
+		{"lock.wait", "slot of a worker", func(j *Job) { j.Lock = &JobLock{OnBusy: tasks.OnBusyWait, Wait: 2 * time.Hour} }},
+		{"lock.on_lost", "not known", func(j *Job) { j.Lock = &JobLock{OnLost: "shrug"} }},
+		{"lock.on_store_down", "not known", func(j *Job) { j.Lock = &JobLock{OnStoreDown: "shrug"} }},
+		{"lock.on_store_down", "record", func(j *Job) { j.Lock, j.Record = &JobLock{OnStoreDown: tasks.OnStoreDownRun}, &JobRecord{} }},
+		{"lock.min_hold", "negative", func(j *Job) { j.Lock = &JobLock{MinHold: -1} }},
+		{"lock.stall_after", "go on", func(j *Job) { j.Lock = &JobLock{StallAfter: time.Minute, OnLost: tasks.OnLostObserve} }},
 		{"lock.ttl", "too short", func(j *Job) { j.Lock = &JobLock{TTL: time.Millisecond} }},
 		{"lock.renew", "two thirds", func(j *Job) { j.Lock = &JobLock{Renew: 25 * time.Second} }},
 		{"lock.key", "rendered", func(j *Job) { j.Lock = &JobLock{Key: "{{ .Params.id }}"} }},

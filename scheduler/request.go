@@ -143,7 +143,7 @@ func (t *templates) guard(j *Job, lockKey string, tick Occurrence, data render.D
 		retries = *j.Retries
 	}
 	g := &tasks.Guard{
-		Version: tasks.GuardVersion, Job: j.Name, Tick: tick.At.UnixMilli(), Label: tick.Label,
+		Job: j.Name, Tick: tick.At.UnixMilli(), Label: tick.Label,
 		BeginBy: tick.At.Add(j.DeadlineOf(tick.At)).UnixMilli(), TimeoutMS: j.Timeout.Milliseconds(), Retries: &retries,
 	}
 	var err error
@@ -186,6 +186,7 @@ func (l *JobLock) guard(j *Job, key string) *tasks.LockGuard {
 	return &tasks.LockGuard{
 		Key: key, Backend: cmp.Or(l.Backend, "redis"), TTLMS: cmp.Or(l.TTL, lockguard.DefaultTTL).Milliseconds(),
 		RenewMS: l.Renew.Milliseconds(), MaxHoldMS: l.MaxHold.Milliseconds(), OnBusy: busy, FenceBase: l.FenceBase,
-		ExpectMS: j.ExpectedRun().Milliseconds(),
+		ExpectMS: j.ExpectedRun().Milliseconds(), MinHoldMS: l.MinHold.Milliseconds(), StallAfterMS: l.StallAfter.Milliseconds(),
+		WaitMS: l.Wait.Milliseconds(), OnLost: l.OnLost, OnStoreDown: l.OnStoreDown,
 	}
 }

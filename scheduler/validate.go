@@ -183,10 +183,18 @@ func (v *validator) lock() {
 	if l.MaxHold < 0 {
 		v.add("lock.max_hold", "write a positive duration, or leave it out", "is negative (%s)", l.MaxHold)
 	}
-	switch l.OnBusy {
-	case "", tasks.OnBusySkip, tasks.OnBusyRetry:
-	default:
-		v.add("lock.on_busy", "write skip or retry", "%q is not known", l.OnBusy)
+	for key, d := range map[string]time.Duration{"lock.min_hold": l.MinHold, "lock.stall_after": l.StallAfter, "lock.wait": l.Wait} {
+		if d < 0 {
+			v.add(key, "write a positive duration, or leave it out", "is negative (%s)", d)
+		}
+	}
+	for _, c := range (lockguard.Policies{
+		OnBusy: l.OnBusy, OnLost: l.OnLost, OnStoreDown: l.OnStoreDown,
+		Wait: l.Wait, StallAfter: l.StallAfter, MaxHold: l.MaxHold, Timeout: v.job.Timeout, Record: v.job.Record != nil,
+	}).Conflicts() {
+		if !c.Warning {
+			v.add(c.Keys[0], c.Cure, "%s", c.Msg)
+		}
 	}
 }
 

@@ -11,9 +11,11 @@ import (
 // GuardHeader is the message header that carries a [Guard] as JSON text.
 const GuardHeader = "solobeat-guard"
 
-// GuardVersion is the version of [Guard] that this program writes, and the
-// newest that it runs.
-const GuardVersion = 1
+// GuardVersion is the newest version of [Guard] that this program runs. It
+// writes the oldest one that says all: version 2 only where a lock has one of
+// min_hold, stall_after, on_lost: observe, on_store_down: run or on_busy: wait,
+// so that a replica which does not know them leaves such a message to others.
+const GuardVersion = 2
 
 // DefaultNamespace keeps the keys of a deployment that has not named a
 // namespace: they are solobeat:default:….
@@ -30,7 +32,7 @@ var ErrGuardVersion = errors.New("tasks: guard of an unknown version")
 // Guard spells out in the message how it is guarded, so that a message
 // stands for itself over rolling deploys: keys are rendered, not templates.
 type Guard struct {
-	// Version is [GuardVersion].
+	// Version is at most [GuardVersion]; [Guard.Encode] sets it.
 	Version int `json:"v"`
 	// Job is the schedule's entry, "" for a task that an app sent.
 	Job string `json:"job,omitempty"`
@@ -75,6 +77,21 @@ type LockGuard struct {
 	OnBusy OnBusy `json:"on_busy"`
 	// FenceBase is added to the store's fence.
 	FenceBase uint64 `json:"fence_base,omitempty"`
+
+	// WaitMS is how long a worker's slot waits with [OnBusyWait]; 0 means
+	// [DefaultWait].
+	WaitMS int64 `json:"wait_ms,omitempty"`
+	// MinHoldMS is how long after its grant the lock is kept at least, also if
+	// the run ends sooner; 0 for no longer than the run.
+	MinHoldMS int64 `json:"min_hold_ms,omitempty"`
+	// StallAfterMS is the time without [Heartbeat] after which the lock is not
+	// renewed; 0 means never.
+	StallAfterMS int64 `json:"stall_after_ms,omitempty"`
+	// OnLost says what a loss does to the run; "" means cancel.
+	OnLost OnLost `json:"on_lost,omitempty"`
+	// OnStoreDown says what happens while the lock's store is out of reach; ""
+	// means retry.
+	OnStoreDown OnStoreDown `json:"on_store_down,omitempty"`
 }
 
 // OnBusy is the policy for a lock that another holds.
@@ -86,6 +103,37 @@ const (
 	OnBusySkip OnBusy = "skip"
 	// OnBusyRetry parks the message until the lock is free.
 	OnBusyRetry OnBusy = "retry"
+	// OnBusyWait lets a worker's slot wait, then does what retry does.
+	OnBusyWait OnBusy = "wait"
+)
+
+// The bounds of a wait with [OnBusyWait].
+const (
+	DefaultWait = 30 * time.Second
+	MaxBusyWait = time.Hour
+)
+
+// OnLost is the policy for a lock that is lost while its run goes on.
+type OnLost string
+
+// The policies for a loss.
+const (
+	// OnLostCancel ends the context of the run.
+	OnLostCancel OnLost = "cancel"
+	// OnLostObserve leaves the run alone: the loss is counted and told by the
+	// handle's Check, and a stale fence is refused.
+	OnLostObserve OnLost = "observe"
+)
+
+// OnStoreDown is the policy for a lock whose store is out of reach.
+type OnStoreDown string
+
+// The policies for a store that is out of reach.
+const (
+	// OnStoreDownRetry parks the message; nothing runs unguarded.
+	OnStoreDownRetry OnStoreDown = "retry"
+	// OnStoreDownRun runs the task without its lock.
+	OnStoreDownRun OnStoreDown = "run"
 )
 
 // RecordGuard describes the idempotency record of a task. Times are whole
@@ -136,7 +184,7 @@ func (p RetryPolicy) Delay(n int) time.Duration {
 // [MaxGuardBytes].
 func (g *Guard) Encode() (json.RawMessage, error) {
 	c := *g
-	c.Version = GuardVersion
+	c.Version = c.version()
 	b, err := json.Marshal(&c)
 	if err != nil {
 		return nil, fmt.Errorf("tasks: guard of %q: %w", g.Job, err)
@@ -145,6 +193,20 @@ func (g *Guard) Encode() (json.RawMessage, error) {
 		return nil, fmt.Errorf("tasks: guard of %q has %d bytes, the limit is %d: shorten its keys", g.Job, len(b), MaxGuardBytes)
 	}
 	return b, nil
+}
+
+// version is the oldest one that says all of the guard.
+func (g *Guard) version() int {
+	if g.Lock != nil && g.Lock.second() {
+		return 2
+	}
+	return 1
+}
+
+// second reports whether the lock asks for what version 1 has not.
+func (l *LockGuard) second() bool {
+	return l.OnBusy == OnBusyWait || l.MinHoldMS > 0 || l.StallAfterMS > 0 ||
+		l.OnLost != "" && l.OnLost != OnLostCancel || l.OnStoreDown != "" && l.OnStoreDown != OnStoreDownRetry
 }
 
 // DecodeGuard reads the text of [GuardHeader]. A version that is not known
@@ -208,13 +270,20 @@ func (l *LockGuard) validate() error {
 		return errors.New("tasks: guard: lock without key")
 	case l.TTLMS < 1000:
 		return fmt.Errorf("tasks: guard: lock %q: ttl of %d ms, at least 1000 is needed", l.Key, l.TTLMS)
-	case l.OnBusy != OnBusySkip && l.OnBusy != OnBusyRetry:
-		return fmt.Errorf("tasks: guard: lock %q: on_busy %q, skip or retry is known", l.Key, l.OnBusy)
+	case l.OnBusy != OnBusySkip && l.OnBusy != OnBusyRetry && l.OnBusy != OnBusyWait:
+		return fmt.Errorf("tasks: guard: lock %q: on_busy %q, skip, retry or wait is known", l.Key, l.OnBusy)
+	case l.OnLost != "" && l.OnLost != OnLostCancel && l.OnLost != OnLostObserve:
+		return fmt.Errorf("tasks: guard: lock %q: on_lost %q, cancel or observe is known", l.Key, l.OnLost)
+	case l.OnStoreDown != "" && l.OnStoreDown != OnStoreDownRetry && l.OnStoreDown != OnStoreDownRun:
+		return fmt.Errorf("tasks: guard: lock %q: on_store_down %q, retry or run is known", l.Key, l.OnStoreDown)
 	}
 	if l.FenceBase > 1<<52 { // with the store's clock it would pass 2^53
 		return fmt.Errorf("tasks: guard: lock %q: fence_base %d, at most 2^52 is allowed", l.Key, l.FenceBase)
 	}
-	return inRange(map[string]int64{"lock.ttl_ms": l.TTLMS, "lock.renew_ms": l.RenewMS, "lock.expect_ms": l.ExpectMS, "lock.max_hold_ms": l.MaxHoldMS})
+	return inRange(map[string]int64{
+		"lock.ttl_ms": l.TTLMS, "lock.renew_ms": l.RenewMS, "lock.expect_ms": l.ExpectMS, "lock.max_hold_ms": l.MaxHoldMS,
+		"lock.wait_ms": l.WaitMS, "lock.min_hold_ms": l.MinHoldMS, "lock.stall_after_ms": l.StallAfterMS,
+	})
 }
 
 func (r *RecordGuard) validate() error {

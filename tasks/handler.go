@@ -79,6 +79,23 @@ type Validity interface {
 	Changed() <-chan struct{}
 }
 
+type heartbeatKey struct{}
+
+// ContextWithHeartbeat returns ctx with what [Heartbeat] calls.
+func ContextWithHeartbeat(ctx context.Context, beat func()) context.Context {
+	return context.WithValue(ctx, heartbeatKey{}, beat)
+}
+
+// Heartbeat tells that the run gets on. Where the task's lock has stall_after,
+// a run without a heartbeat for so long is taken for stalled: its lock is not
+// renewed any more and ends. Elsewhere it does nothing. It is cheap enough for
+// each turn of a loop, and may be called from any goroutine.
+func Heartbeat(ctx context.Context) {
+	if beat, ok := ctx.Value(heartbeatKey{}).(func()); ok {
+		beat()
+	}
+}
+
 type validityKey struct{}
 
 // ContextWithValidity returns ctx with the run's validity, which handlers

@@ -119,9 +119,51 @@ func TestGuardRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Version = tasks.GuardVersion
+	g.Version = 1
 	if diff := cmp.Diff(g, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A message says the oldest version that tells all of its guard: what asks for
+// nothing new is read by replicas that know version 1 alone, word by word as
+// before; what asks for more is left alone by them.
+func TestGuardSaysTheOldestVersion(t *testing.T) {
+	t.Parallel()
+	plain := tasks.LockGuard{Key: "k", TTLMS: 30_000, OnBusy: tasks.OnBusyRetry}
+	for name, change := range map[string]func(*tasks.LockGuard){
+		"":              func(*tasks.LockGuard) {},
+		"the defaults":  func(l *tasks.LockGuard) { l.OnLost, l.OnStoreDown = tasks.OnLostCancel, tasks.OnStoreDownRetry },
+		"min_hold":      func(l *tasks.LockGuard) { l.MinHoldMS = 1 },
+		"stall_after":   func(l *tasks.LockGuard) { l.StallAfterMS = 1000 },
+		"on_lost":       func(l *tasks.LockGuard) { l.OnLost = tasks.OnLostObserve },
+		"on_store_down": func(l *tasks.LockGuard) { l.OnStoreDown = tasks.OnStoreDownRun },
+		"on_busy":       func(l *tasks.LockGuard) { l.OnBusy = tasks.OnBusyWait },
+	} {
+		l := plain
+		change(&l)
+		g := &tasks.Guard{Lock: &l}
+		text, err := g.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tasks.DecodeGuard(text)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := 2
+		if name == "" || name == "the defaults" {
+			want = 1
+		}
+		if got.Version != want {
+			t.Errorf("%s: version %d, want %d", name, got.Version, want)
+		}
+		if diff := cmp.Diff(&l, got.Lock); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if same := string(text) == `{"v":1,"lock":{"key":"k","ttl_ms":30000,"on_busy":"retry"}}`; same != (name == "") {
+			t.Errorf("%s: %s", name, text)
+		}
 	}
 }
 
@@ -129,8 +171,8 @@ func TestGuardRoundTrip(t *testing.T) {
 // first waits for a newer replica, the second never gets better.
 func TestGuardVersions(t *testing.T) {
 	t.Parallel()
-	if _, err := tasks.DecodeGuard([]byte(`{"v":2,"lock":{"key":"k","new":true}}`)); !errors.Is(err, tasks.ErrGuardVersion) {
-		t.Errorf("version 2: got %v, want ErrGuardVersion", err)
+	if _, err := tasks.DecodeGuard([]byte(`{"v":3,"lock":{"key":"k","new":true}}`)); !errors.Is(err, tasks.ErrGuardVersion) {
+		t.Errorf("version 3: got %v, want ErrGuardVersion", err)
 	}
 	for _, bad := range []string{
 		`null`, `[]`, `{"v":"1"}`, `{"v":1,"lock":{"key":"","ttl_ms":5000,"on_busy":"skip"}}`,
@@ -138,6 +180,8 @@ func TestGuardVersions(t *testing.T) {
 		`{"v":0}`, `{"v":-1}`, `{}`, `{"v":1,"timeout_ms":-1}`, `{"v":1,"begin_by":-5}`, `{"v":1,"retries":{"max":-1}}`,
 		`{"v":1,"lock":{"key":"k","ttl_ms":9223372036854775807,"on_busy":"skip"}}`, `{"v":1,"record":{"key":"k","fp":"zz"}}`,
 		`{"v":1,"record":{"key":"k","retention_ms":-1}}`, `{"v":1,"lock":{"key":"k","ttl_ms":5000,"on_busy":"skip","renew_ms":-1}}`,
+		`{"v":2,"lock":{"key":"k","ttl_ms":5000,"on_busy":"skip","on_lost":"x"}}`, `{"v":2,"lock":{"key":"k","ttl_ms":5000,"on_busy":"skip","on_store_down":"x"}}`,
+		`{"v":2,"lock":{"key":"k","ttl_ms":5000,"on_busy":"wait","wait_ms":-1}}`, `{"v":2,"lock":{"key":"k","ttl_ms":5000,"on_busy":"skip","min_hold_ms":-1}}`,
 		`{"v":1,"record":{}}`, `{"v":1,"job":"` + strings.Repeat("j", tasks.MaxGuardBytes) + `"}`,
 	} {
 		if _, err := tasks.DecodeGuard([]byte(bad)); err == nil || errors.Is(err, tasks.ErrGuardVersion) {

@@ -40,3 +40,9 @@ def effect(id):
 @app.task(name="tests.fail")
 def fail(message):
     raise ValueError(message)
+
+
+@app.task(name="tests.sleep")
+def sleep(id, seconds):
+    time.sleep(seconds)
+    return id

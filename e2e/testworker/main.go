@@ -111,6 +111,7 @@ func (l *ledger) register(reg *tasks.Registry) error {
 		}),
 		tasks.Register(reg, "tests.carry", l.carry),
 		tasks.Register(reg, "tests.stall", l.stall),
+		registerSoak(reg),
 	)
 }
 

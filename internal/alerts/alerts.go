@@ -109,13 +109,19 @@ func lockAlerts() []Alert {
 			Name: "LockLost", Severity: Critical,
 			Query: `sum by (schedule, lock, reason) (increase(solobeat_lock_lost_total[10m]))`, Op: Above,
 			Summary:     "A lock was lost while its run went on.",
-			Description: `Lock {{ $labels.lock }} of {{ $labels.schedule }} was lost ({{ $labels.reason }}) {{ $value | printf "%.0f" }} time(s) within 10 minutes. The run was cancelled; its record keeps a second run of the same key out. Look for a pause of the process, a failover, or evictions.`,
+			Description: `Lock {{ $labels.lock }} of {{ $labels.schedule }} was lost ({{ $labels.reason }}) {{ $value | printf "%.0f" }} time(s) within 10 minutes. The run was cancelled, unless its on_lost is observe; its record keeps a second run of the same key out. Look for a pause of the process, a failover, or evictions.`,
 		},
 		{
 			Name: "LockExpiredWhileHeld", Severity: Critical,
 			Query: `sum by (schedule, lock) (increase(solobeat_lock_expired_while_held_total[10m]))`, Op: Above,
 			Summary:     "A lock ended in the store while its run went on.",
 			Description: `Lock {{ $labels.lock }} of {{ $labels.schedule }} ended with its run still going on, {{ $value | printf "%.0f" }} time(s) within 10 minutes: another run may have begun. Compare the fences of both runs.`,
+		},
+		{
+			Name: "RunWithoutLock", Severity: Critical,
+			Query: `sum by (schedule, lock) (increase(solobeat_lock_bypassed_total[10m]))`, Op: Above,
+			Summary:     "A task runs without its lock.",
+			Description: `{{ $value | printf "%.0f" }} run(s) of {{ $labels.schedule }} went on without lock {{ $labels.lock }} within 10 minutes: its Redis was out of reach, and on_store_down says run. Several may go on at once until it is back.`,
 		},
 		{
 			Name: "SplitBrain", Severity: Critical,

@@ -152,6 +152,7 @@ func locks() Section {
 		series("Losses", count, "Within 5 minutes.",
 			q(`sum by (reason) (increase(solobeat_lock_lost_total[5m]))`, "lost: {{reason}}"),
 			q(`sum(increase(solobeat_lock_expired_while_held_total[5m]))`, "ended under a run"),
+			q(`sum(increase(solobeat_lock_bypassed_total[5m]))`, "run without"),
 			q(`sum(increase(solobeat_fenced_total[5m]))`, "writes refused")),
 		series("Renewals", rate, "", q(perSecond("solobeat_lock_renewals_total", "result"), "{{result}}")),
 		series("Renewal round trip, 99 %", seconds, "", q(quantile("0.99", "solobeat_lock_renewal_duration_seconds", "", "backend"), "{{backend}}")),
@@ -235,6 +236,7 @@ func jobRuns() Section {
 		series("Losses", count, "Within 5 minutes.",
 			q(`sum by (reason) (increase(solobeat_lock_lost_total`+job+`[5m]))`, "lost: {{reason}}"),
 			q(`sum(increase(solobeat_lock_expired_while_held_total`+job+`[5m]))`, "ended under a run"),
+			q(`sum(increase(solobeat_lock_bypassed_total`+job+`[5m]))`, "run without"),
 			q(`sum(increase(solobeat_fenced_total`+job+`[5m]))`, "writes refused")),
 		series("Record's decisions", count, "Within 5 minutes.", q(`sum by (decision) (increase(solobeat_record_decisions_total`+job+`[5m]))`, "{{decision}}")),
 	}}

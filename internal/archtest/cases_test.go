@@ -18,7 +18,9 @@ import (
 var (
 	caseID  = regexp.MustCompile(`^(?:Test)?([WRSDLIMFPXA]\d\d)(?:\W|_|$)`)
 	caseRow = regexp.MustCompile(`^\| *([WRSDLIMFPXA]\d\d) *\|(?:.*\|)? *([^|]*?) *\|$`)
-	quoted  = regexp.MustCompile("`([^`]+)`")
+	// suite are the files of conformance suites, which tests of back ends run.
+	suite  = regexp.MustCompile(`/(locktest|idemtest)/`)
+	quoted = regexp.MustCompile("`([^`]+)`")
 )
 
 // caseTests finds the tests that are named by a field case: functions such as
@@ -27,7 +29,7 @@ func caseTests(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
 	for _, f := range files(t, ".go") {
-		if !f.isTest() || strings.HasPrefix(f.name, "internal/archtest/") {
+		if !f.isTest() && !suite.MatchString(f.name) || strings.HasPrefix(f.name, "internal/archtest/") {
 			continue
 		}
 		_, tree := f.parse(t)

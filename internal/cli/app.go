@@ -104,9 +104,8 @@ func (s server) setting() string { return s.key + " (" + config.EnvName(s.key) +
 // all are the servers of the roles, the broker first; one that has several
 // roles is named by the first.
 func (s *stores) all() []server {
-	r := s.cfg.Redis
 	var all []server
-	for _, one := range []server{s.brokerServer(), {s.results, "redis.results_url", r.ResultsURL}, s.lockServer()} {
+	for _, one := range []server{s.brokerServer(), s.resultServer(), s.lockServer()} {
 		if !slices.ContainsFunc(all, func(other server) bool { return other.client == one.client }) {
 			all = append(all, one)
 		}
@@ -116,6 +115,15 @@ func (s *stores) all() []server {
 
 // brokerServer holds the queues and the schedule.
 func (s *stores) brokerServer() server { return server{s.broker, "redis.url", s.cfg.Redis.URL} }
+
+// resultServer holds the results.
+func (s *stores) resultServer() server {
+	key := "redis.results_url"
+	if s.results == s.broker {
+		key = "redis.url"
+	}
+	return server{s.results, key, s.cfg.Redis.ResultsURL}
+}
 
 // lockServer holds the locks and the records.
 func (s *stores) lockServer() server {
@@ -255,18 +263,24 @@ func (s *stores) state() *schedredis.State {
 // nobody waiting.
 const wakeTimeout = time.Second
 
-// wake brings forward what is parked for a lock that was just released.
+// wake brings forward what is parked, on each engine, for a lock that was just
+// released.
 func (s *stores) wake(ctx context.Context, lock string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
 	defer cancel()
-	if err := s.sender.Wake(ctx, lock); err != nil {
-		s.log.Debug("what is parked for the lock waits for its timer", "lock", lock, "error", err)
+	for _, engine := range []interface {
+		Wake(ctx context.Context, lockKey string) error
+	}{s.sender, s.asynqClient()} {
+		if err := engine.Wake(ctx, lock); err != nil {
+			s.log.Debug("what is parked for the lock waits for its timer", "lock", lock, "error", err)
+		}
 	}
 }
 
 func (s *stores) asynqClient() *asynqengine.Client {
 	return asynqengine.NewClient(asynqengine.ClientConfig{
-		Client: s.broker, Results: s.results, ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix, Queue: s.cfg.Worker.Queues[0],
+		Client: s.broker, Results: s.results, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix,
+		ResultsKeyPrefix: s.cfg.Redis.ResultsKeyPrefix, Queue: s.cfg.Worker.Queues[0],
 	})
 }
 

@@ -183,7 +183,7 @@ Start with: solobeat demo`,
 	root.AddCommand(
 		c.demoCommand(), c.demoReplicaCommand(), c.demoCronCommand(), c.workerCommand(), c.schedulerCommand(), c.validateCommand(), c.nextCommand(), c.runCommand(),
 		c.enqueueCommand(), c.resultCommand(), c.jobsCommand(), c.locksCommand(), c.recordsCommand(), c.deadCommand(),
-		c.queuesCommand(), c.versionCommand(),
+		c.queuesCommand(), c.doctorCommand(), c.versionCommand(),
 	)
 	return root
 }
@@ -228,15 +228,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 // load reads the configuration: -c, $SOLOBEAT_CONFIG, or ./solobeat.yaml if it
 // is there; the environment alone is enough.
 func (c *program) load() (*config.Config, error) {
-	path := c.configPath
-	if path == "" {
-		path, _ = c.env("SOLOBEAT_CONFIG")
-	}
-	if path == "" {
-		if _, err := os.Stat("solobeat.yaml"); err == nil {
-			path = "solobeat.yaml"
-		}
-	}
+	path := c.configFile()
 	c.warn(config.CheckEnv(c.environ))
 	cfg, problems, err := config.Load(path, c.env)
 	c.warn(problems)
@@ -250,6 +242,20 @@ func (c *program) load() (*config.Config, error) {
 		cfg.Log.Level = c.logLevel
 	}
 	return cfg, nil
+}
+
+// configFile is the file that load reads, "" for none.
+func (c *program) configFile() string {
+	path := c.configPath
+	if path == "" {
+		path, _ = c.env("SOLOBEAT_CONFIG")
+	}
+	if path == "" {
+		if _, err := os.Stat("solobeat.yaml"); err == nil {
+			path = "solobeat.yaml"
+		}
+	}
+	return path
 }
 
 func (c *program) warn(ps config.Problems) {

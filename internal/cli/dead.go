@@ -4,70 +4,159 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
-	"github.com/solobeat/solobeat/tasks/celery"
+	"github.com/solobeat/solobeat/config"
 )
 
 func (c *program) deadCommand() *cobra.Command {
 	cmd := group("dead", "Dead letters: messages that could not be run, with their reason")
-	var queue string
-	var n int64
-	list := &cobra.Command{
-		Use: "list", Short: "The dead letters of all queues, or of one", Args: args(0, 0, ""),
-		Example: "  solobeat dead list\n  solobeat dead list --queue payments -n 20",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.deadList(cmd.Context(), queue, n) },
+	list := c.deadSubcommand("list", "The dead letters of all queues, or of one", args(0, 0, ""),
+		"  solobeat dead list\n  solobeat dead list --queue payments -n 20", c.deadList)
+	list.cmd.Flags().Int64VarP(&list.pick.count, "count", "n", 0, "at most so many per queue (default: all)")
+	show := c.deadSubcommand("show ID", "One dead letter with its bytes", args(1, 1, "one dead letter id, see dead list"),
+		"  solobeat dead show 1795968075637-0", c.deadShow)
+	requeue := c.deadSubcommand("requeue ID... | --all", "Send dead letters again", args(0, -1, ""),
+		"  solobeat dead requeue 1795968075637-0\n  solobeat dead requeue --all --queue payments --reason NotRegistered", c.deadRequeue)
+	requeue.cmd.Long = `Send dead letters again, behind what waits in their queue: under their own id,
+with their guard and their times, but as if they had never been delivered. Their
+result is PENDING again, unless it is a SUCCESS. With --all what becomes a dead
+letter meanwhile is left out.`
+	requeue.all()
+	drop := c.deadSubcommand("drop ID... | --all", "Delete dead letters for good", args(0, -1, ""),
+		"  solobeat dead drop 1795968075637-0\n  solobeat dead drop --all --reason NotEnvelope --yes", c.deadDrop)
+	drop.cmd.Long = "Delete dead letters for good. Their tasks keep their results. On a terminal it asks first."
+	drop.all()
+	drop.cmd.Flags().BoolVarP(&drop.pick.yes, "yes", "y", false, "do not ask")
+	for _, sub := range []*deadCommand{list, show, requeue, drop} {
+		cmd.AddCommand(c.withOutput(sub.cmd))
 	}
-	list.Flags().StringVar(&queue, "queue", "", "this queue only")
-	list.Flags().Int64VarP(&n, "count", "n", 0, "at most so many per queue (default: all)")
-	var from string
-	show := &cobra.Command{
-		Use: "show ID", Short: "One dead letter with its bytes", Args: args(1, 1, "one dead letter id, see dead list"),
-		Example: "  solobeat dead show 1795968075637-0",
-		RunE:    func(cmd *cobra.Command, ids []string) error { return c.deadShow(cmd.Context(), from, ids[0]) },
-	}
-	show.Flags().StringVar(&from, "queue", "", "its queue (default: all are looked through)")
-	cmd.AddCommand(c.withOutput(list), c.withOutput(show))
 	return cmd
 }
 
-func (c *program) deadList(ctx context.Context, queue string, n int64) error {
-	s, err := c.open(ctx, "dead")
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	var queues []string
-	if queue != "" {
-		queues = []string{queue}
-	}
-	letters, err := s.admin(nil).DeadLetters(ctx, n, queues...)
-	if err != nil {
-		return err
-	}
-	t := &table{header: []string{"ID", "QUEUE", "REASON", "TASK", "TASK ID", "WHEN", "DETAIL"}}
-	for _, d := range letters {
-		t.add(d.ID, d.Queue, string(d.Reason), d.Task, d.TaskID, ago(d.At), d.Detail)
-	}
-	return c.print(letters, t, "no dead letters")
+// deadCommand is one of the subcommands and what its flags pick.
+type deadCommand struct {
+	cmd  *cobra.Command
+	pick *pick
 }
 
-func (c *program) deadShow(ctx context.Context, queue, id string) error {
+func (c *program) deadSubcommand(use, short string, check cobra.PositionalArgs, example string, run func(context.Context, *pick) error) *deadCommand {
+	p := &pick{}
+	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: check}
+	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
+		p.ids = ids
+		if err := p.check(); err != nil {
+			return err
+		}
+		return run(cmd.Context(), p)
+	}
+	cmd.Flags().StringVar(&p.queue, "queue", "", "this queue only")
+	cmd.Flags().StringVar(&p.engine, "engine", "", "celery or asynq (default: those of worker.engines)")
+	return &deadCommand{cmd: cmd, pick: p}
+}
+
+func (d *deadCommand) all() {
+	d.pick.changes = true
+	d.cmd.Flags().BoolVar(&d.pick.all, "all", false, "all dead letters, or those that the other options pick")
+	d.cmd.Flags().StringVar(&d.pick.reason, "reason", "", "with --all: those of this reason only")
+}
+
+// pick says which dead letters are meant.
+type pick struct {
+	ids                   []string
+	queue, engine, reason string
+	count                 int64
+	changes, all, yes     bool
+}
+
+func (p *pick) check() error {
+	switch {
+	case p.engine != "" && p.engine != config.EngineCelery && p.engine != config.EngineAsynq:
+		return usagef("--engine %s: %s or %s is known", p.engine, config.EngineCelery, config.EngineAsynq)
+	case !p.changes:
+		return nil
+	case len(p.ids) == 0 && !p.all:
+		return usagef("want dead letter ids, see dead list, or --all")
+	case len(p.ids) > 0 && p.all:
+		return usagef("want ids or --all, got both")
+	case p.reason != "" && !p.all:
+		return usagef("--reason goes with --all")
+	}
+	slices.Sort(p.ids)
+	p.ids = slices.Compact(p.ids)
+	return nil
+}
+
+// matches reports whether a letter has the reason that is asked for.
+func (p *pick) matches(d deadView) bool {
+	return p.reason == "" || strings.EqualFold(p.reason, string(d.Reason))
+}
+
+// openDead opens the stores and the shelves that are picked.
+func (c *program) openDead(ctx context.Context, p *pick) (*stores, []shelf, error) {
 	s, err := c.open(ctx, "dead")
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.changes {
+		if err := s.reach(ctx, 0, s.resultServer()); err != nil {
+			s.close()
+			return nil, nil, err
+		}
+	}
+	return s, s.shelves(p.engine), nil
+}
+
+// queuesOf are the queues of a shelf that are picked.
+func (p *pick) queuesOf(ctx context.Context, one shelf) ([]string, error) {
+	if p.queue != "" {
+		return []string{p.queue}, nil
+	}
+	return one.queues(ctx)
+}
+
+func (c *program) deadList(ctx context.Context, p *pick) error {
+	s, shelves, err := c.openDead(ctx, p)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	a := s.admin(nil)
-	d, err := findDead(ctx, a, queue, id)
-	if errors.Is(err, celery.ErrNoDeadLetter) {
-		return exitf(exitFailed, "no dead letter %q (see solobeat dead list)", id)
+	views := []deadView{}
+	for _, one := range shelves {
+		queues, err := p.queuesOf(ctx, one)
+		if err != nil {
+			return err
+		}
+		for _, q := range queues {
+			letters, err := one.list(ctx, q, p.count)
+			if err != nil {
+				return err
+			}
+			views = append(views, letters...)
+		}
 	}
+	t := &table{header: []string{"ID", "ENGINE", "QUEUE", "REASON", "TASK", "TASK ID", "WHEN", "DETAIL"}}
+	for _, d := range views {
+		t.add(d.ID, d.Engine, d.Queue, string(d.Reason), d.Task, d.TaskID, ago(d.At), d.Detail)
+	}
+	return c.print(views, t, "no dead letters")
+}
+
+func (c *program) deadShow(ctx context.Context, p *pick) error {
+	s, shelves, err := c.openDead(ctx, p)
 	if err != nil {
 		return err
 	}
+	defer s.close()
+	found, err := p.find(ctx, shelves, p.ids[0])
+	if err != nil {
+		return err
+	}
+	d := found.letter
 	raw := string(d.Raw)
 	if !utf8.ValidString(raw) {
 		raw = fmt.Sprintf("%q", raw)
@@ -75,6 +164,7 @@ func (c *program) deadShow(ctx context.Context, queue, id string) error {
 	t := &table{}
 	for _, row := range [][2]string{
 		{"id", d.ID},
+		{"engine", d.Engine},
 		{"queue", d.Queue},
 		{"reason", string(d.Reason)},
 		{"detail", d.Detail},
@@ -91,18 +181,46 @@ func (c *program) deadShow(ctx context.Context, queue, id string) error {
 	return c.print(d, t, "")
 }
 
-func findDead(ctx context.Context, a *celery.Admin, queue, id string) (*celery.DeadLetter, error) {
-	if queue != "" {
-		return a.DeadLetter(ctx, queue, id)
-	}
-	all, err := a.DeadLetters(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range all {
-		if d.ID == id {
-			return a.DeadLetter(ctx, d.Queue, id)
+// foundLetter is a dead letter and the shelf that it lies on.
+type foundLetter struct {
+	shelf  shelf
+	letter deadView
+}
+
+// find looks for one id in the picked queues.
+func (p *pick) find(ctx context.Context, shelves []shelf, id string) (*foundLetter, error) {
+	var found []foundLetter
+	for _, one := range shelves {
+		queues, err := p.queuesOf(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range queues {
+			d, err := one.read(ctx, q, id)
+			switch {
+			case err == nil:
+				found = append(found, foundLetter{one, *d})
+			case !errors.Is(err, errNoLetter):
+				return nil, err
+			}
 		}
 	}
-	return nil, fmt.Errorf("%w: %s", celery.ErrNoDeadLetter, id)
+	switch len(found) {
+	case 0:
+		return nil, exitf(exitFailed, "no dead letter %q%s (see solobeat dead list)", id, inQueue(p.queue))
+	case 1:
+		return &found[0], nil
+	}
+	var where []string
+	for _, f := range found {
+		where = append(where, f.letter.Engine+" "+f.letter.Queue)
+	}
+	return nil, exitf(exitFailed, "%d dead letters have the id %q (%s): add --queue or --engine", len(found), id, strings.Join(where, ", "))
+}
+
+func inQueue(queue string) string {
+	if queue == "" {
+		return ""
+	}
+	return fmt.Sprintf(" in queue %q", queue)
 }

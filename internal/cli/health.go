@@ -184,11 +184,19 @@ func (r *replica) celeryDepths(ctx context.Context) ([]metrics.QueueDepth, error
 }
 
 func (s *stores) admin(queues []string) *celery.Admin {
-	return celery.NewAdmin(celery.AdminConfig{Broker: s.broker, Namespace: s.cfg.Namespace, KeyPrefix: s.cfg.Redis.GlobalKeyPrefix, Queues: queues})
+	r := s.cfg.Redis
+	return celery.NewAdmin(celery.AdminConfig{
+		Broker: s.broker, Results: s.results, Namespace: s.cfg.Namespace, KeyPrefix: r.GlobalKeyPrefix, ResultsKeyPrefix: r.ResultsKeyPrefix,
+		Queues: queues,
+	})
 }
 
 func (s *stores) asynqAdmin(queues []string) *asynqengine.Admin {
-	return asynqengine.NewAdmin(asynqengine.AdminConfig{Client: s.broker, Queues: queues})
+	r := s.cfg.Redis
+	return asynqengine.NewAdmin(asynqengine.AdminConfig{
+		Client: s.broker, Results: s.results, Namespace: s.cfg.Namespace, KeyPrefix: r.GlobalKeyPrefix, ResultsKeyPrefix: r.ResultsKeyPrefix,
+		Queues: queues,
+	})
 }
 
 // workerObserver counts runs and writes those of jobs into the history.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,5 +137,75 @@ func TestLocksListNamesReplicas(t *testing.T) {
 	}
 	if show := listing(t, env, "locks", "show", "a:lock", "-o", "json"); !strings.Contains(show, `"node": "solobeat@host-1"`) {
 		t.Error(show)
+	}
+}
+
+// A lock is released by force only where somebody has said so, and only if it is
+// one.
+func TestLocksRelease(t *testing.T) {
+	srv := testkit.Redis(t)
+	c := srv.Client(t)
+	b, err := lockredis.New(c, lockredis.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (code int, out, errs string) {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		code = cli.Main(t.Context(), append([]string{"locks", "release"}, args...),
+			cli.Streams{In: strings.NewReader("y\n"), Out: &stdout, Err: &stderr}, environ(map[string]string{"SOLOBEAT_REDIS_URL": srv.URL(0)}), nil)
+		return code, stdout.String(), stderr.String()
+	}
+	grant, err := b.TryAcquire(t.Context(), lockguard.Attempt{Key: "report:lock", Token: "x", TTL: time.Minute, TaskID: "task-1", Instance: "one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.LPush(t.Context(), "celery", "message")
+	c.Set(t.Context(), "py:lock", "token", 0)
+	fence := strconv.FormatUint(uint64(grant.Fence), 10)
+	for _, step := range []struct {
+		args  []string
+		code  int
+		words []string
+		free  bool
+	}{
+		{[]string{"report:lock"}, 2, []string{"held by task-1", fence, "--yes"}, false},
+		{[]string{"report:lock", "--yes"}, 0, []string{"held by task-1", "released", "cancelled as lost", fence}, true},
+		{[]string{"report:lock", "-y"}, 0, []string{"is free"}, true},
+		{[]string{"py:lock", "--yes"}, 0, []string{"redis-py", "for ever", "is not told"}, true},
+		{[]string{"celery", "--yes"}, 1, []string{"is a list", "left alone"}, false},
+		{[]string{}, 2, []string{"one lock key"}, false},
+	} {
+		code, out, errs := run(step.args...)
+		if code != step.code || out != "" {
+			t.Errorf("%v: exit %d, %q", step.args, code, out)
+		}
+		for _, w := range step.words {
+			if !strings.Contains(errs, w) {
+				t.Errorf("%v: no %q in %q", step.args, w, errs)
+			}
+		}
+		if len(step.args) > 0 && (c.Exists(t.Context(), step.args[0]).Val() == 0) != step.free {
+			t.Errorf("%v: free is not %v", step.args, step.free)
+		}
+	}
+	// One that is kept by its min hold.
+	ref := lockguard.Ref{Key: "report:lock", Token: "y"}
+	if _, err := b.TryAcquire(t.Context(), lockguard.Attempt{Key: ref.Key, Token: ref.Token, TTL: time.Minute, TaskID: "task-2"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Release(t.Context(), ref, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if table := listing(t, map[string]string{"SOLOBEAT_REDIS_URL": srv.URL(0)}, "locks", "list"); !strings.Contains(table, "task-2, ended") {
+		t.Error(table)
+	}
+	var v struct {
+		TaskID string `json:"task_id"`
+		Kept   bool
+	}
+	code, out, errs := run("report:lock", "--yes", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &v); code != 0 || err != nil || v.TaskID != "task-2" || !v.Kept || !strings.Contains(errs, "its run had ended") {
+		t.Errorf("exit %d, %v: %s %s", code, err, out, errs)
 	}
 }

@@ -85,9 +85,9 @@ func (c *program) note(format string, args ...any) {
 	_, _ = fmt.Fprintln(c.Err, printable(fmt.Sprintf(format, args...)))
 }
 
-// isTerminal reports whether w is one.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(interface{ Fd() uintptr })
+// isTerminal reports whether a stream is one.
+func isTerminal(stream any) bool {
+	f, ok := stream.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 

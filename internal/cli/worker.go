@@ -18,6 +18,7 @@ import (
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
+	"github.com/solobeat/solobeat/tasks/celery/resultstore"
 	"github.com/solobeat/solobeat/tasks/command"
 	"github.com/solobeat/solobeat/tasks/worker"
 )
@@ -240,7 +241,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 		entries[t.Name] = t.Config
 	}
 	if r.cfg.Worker.Has(asynqengine.EngineName) {
-		if err := r.buildAsynq(); err != nil {
+		if err := r.buildAsynq(ctx); err != nil {
 			return err
 		}
 	}
@@ -295,7 +296,7 @@ func (r *replica) buildCelery(ctx context.Context, entries map[string]worker.Tas
 }
 
 // buildAsynq makes the engine of asynq queues.
-func (r *replica) buildAsynq() error {
+func (r *replica) buildAsynq(ctx context.Context) error {
 	for _, t := range r.cfg.Tasks {
 		if t.Config.AckEarly {
 			r.log.Warn("ack: early counts for Celery only; asynq acknowledges after the run", "task", t.Name)
@@ -313,7 +314,11 @@ func (r *replica) buildAsynq() error {
 	if err != nil {
 		return exit(exitConfig, err)
 	}
-	return nil
+	err = r.stores.asynqClient().ProbeResults(ctx, r.stores.instance)
+	if errors.Is(err, resultstore.ErrRefused) {
+		return exit(exitConfig, fmt.Errorf("asynq: results: %w", err))
+	}
+	return err
 }
 
 // wakers are the engines, each of which brings its own messages forward.
@@ -417,6 +422,9 @@ func (r *replica) jobQueues() []string {
 // the engine drains, then the guards end what is left.
 func (r *replica) serve(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
+	if r.chain != nil {
+		defer context.AfterFunc(gctx, r.chain.StopWaiting)()
+	}
 	watching, stopWatching := context.WithCancel(ctx)
 	watched := r.watchStores(watching)
 	defer func() { stopWatching(); <-watched }()

@@ -21,6 +21,7 @@ const (
 	AfterEffect = "after-effect" // the handler has returned, its record is not completed
 	AfterRecord = "after-record" // the record is completed, the lock is still held
 	BeforeAck   = "before-ack"   // lock and record are done, result and ack are not written
+	AfterResult = "after-result" // the result is written on a server of its own, the message is not acked
 	AfterSend   = "after-send"   // a scheduler has sent a tick's message and not claimed the tick yet
 	AfterClaim  = "after-claim"  // a scheduler has claimed a tick and not noted it yet
 )

@@ -2,6 +2,8 @@ package lease
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,8 +28,13 @@ type Entry[T any] struct {
 
 	// All below is guarded by k.mu.
 	phase     phase
-	sent      instant // of the request that may confirm
-	confirmed instant // send time of the last confirmation
+	sent      instant       // of the request that may confirm
+	confirmed instant       // send time of the last confirmation
+	ttl       time.Duration // that the last confirmation has set
+	longTo    time.Time     // until which Extend asked for it; zero: not at all
+	flights   int           // renewals under way
+	landed    chan struct{} // closed when the last of them is over
+	stalled   bool          // the last turn to renew was left out for want of a heartbeat
 	maxAt     time.Time
 	expectAt  time.Time // zero: none, or done
 	expired   bool      // OnExpired was called
@@ -37,6 +44,9 @@ type Entry[T any] struct {
 	renewals  int
 	renewSlot slot
 	eventSlot slot
+
+	beat atomic.Int64 // of the last heartbeat, since k.origin; written without k.mu
+	idle atomic.Bool  // stalled, to be read without k.mu
 }
 
 // Item is what was given to Add.
@@ -64,10 +74,12 @@ func (e *Entry[T]) Confirm() bool {
 	e.k.mu.Lock()
 	defer e.k.mu.Unlock()
 	now := e.k.now()
+	e.ttl = e.spec.TTL
 	if e.phase != pending || e.k.closed || e.window(e.sent).left(now) <= 0 {
 		return false
 	}
 	e.phase, e.confirmed = held, e.sent
+	e.beat.Store(int64(now.mono.Sub(e.k.origin.mono)))
 	if e.spec.MaxHold > 0 {
 		e.maxAt = e.sent.mono.Add(e.spec.MaxHold)
 	}
@@ -98,7 +110,9 @@ func (e *Entry[T]) Check() error {
 	case pending:
 		return ErrPending
 	case lost, spent:
-		e.cancel(cause) // if another goroutine has noticed it and not cancelled yet
+		if ph == spent || !e.spec.Observe {
+			e.cancel(cause) // if another goroutine has noticed it and not cancelled yet
+		}
 		return cause
 	default:
 		return e.spec.RemovedCause
@@ -151,11 +165,117 @@ func (e *Entry[T]) Renew(ctx context.Context) error {
 	if err := e.Check(); err != nil {
 		return err
 	}
+	return e.renewNow(ctx)
+}
+
+func (e *Entry[T]) renewNow(ctx context.Context) error {
 	results := e.k.call(ctx, []*Entry[T]{e})
 	if results[0].State == Unknown {
 		return results[0].Err
 	}
 	return e.Check()
+}
+
+// Extend asks the store now for a validity of at least d, once: renewals go on,
+// and set what is left of it until that is less than the TTL. It waits for the
+// renewals under way, since one that the store carries out later would set less.
+// The errors are those of Renew, and ErrTooLong.
+func (e *Entry[T]) Extend(ctx context.Context, d time.Duration) error {
+	if err := e.Check(); err != nil {
+		return err
+	}
+	e.k.mu.Lock()
+	now := e.k.now()
+	if left := e.maxAt.Sub(now.mono); !e.maxAt.IsZero() && d > left {
+		e.k.mu.Unlock()
+		return fmt.Errorf("%w: %v are asked for, %v are left", ErrTooLong, d, left)
+	}
+	was := e.longTo
+	// The margin is 1/20 of the whole, so a little more than 1/19 of d.
+	if to := now.mono.Add(d + max(e.spec.Margin, 2*time.Millisecond+d/18)); to.After(was) {
+		e.longTo = to
+	}
+	e.k.mu.Unlock()
+	err := e.land(ctx)
+	if err == nil {
+		err = e.renewNow(ctx)
+	}
+	if err != nil {
+		e.k.mu.Lock()
+		e.longTo = was
+		e.k.mu.Unlock()
+	}
+	return err
+}
+
+// land waits until no renewal is under way.
+func (e *Entry[T]) land(ctx context.Context) error {
+	for {
+		e.k.mu.Lock()
+		landed := e.landed
+		if e.flights == 0 {
+			e.k.mu.Unlock()
+			return nil
+		}
+		e.k.mu.Unlock()
+		select {
+		case <-landed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// takeOff and touchDown count the renewals under way, with k.mu held.
+func (e *Entry[T]) takeOff() {
+	if e.flights == 0 {
+		e.landed = make(chan struct{})
+	}
+	e.flights++
+}
+
+func (e *Entry[T]) touchDown() {
+	if e.flights--; e.flights == 0 {
+		close(e.landed)
+	}
+}
+
+// Heartbeat tells that the holder gets on. It costs two readings of memory and
+// one of the clock, unless renewal has stopped for want of it: then it goes on.
+func (e *Entry[T]) Heartbeat() {
+	now := e.k.now()
+	e.beat.Store(int64(now.mono.Sub(e.k.origin.mono)))
+	if !e.idle.Load() {
+		return
+	}
+	e.k.mu.Lock()
+	defer e.k.mu.Unlock()
+	e.stalled = false
+	e.idle.Store(false)
+	if e.phase == held {
+		e.k.renewQueue.set(e, now.mono)
+		poke(e.k.renewC)
+	}
+}
+
+// stalls reports whether no heartbeat has come for too long, and notes it.
+// Called with k.mu held, at the entry's turn to be renewed.
+func (e *Entry[T]) stalls(now instant) bool {
+	if e.spec.StallAfter <= 0 {
+		return false
+	}
+	// Noted before the clock is compared: a heartbeat that comes in between
+	// sees it, and puts the entry back.
+	e.idle.Store(true)
+	beat := time.Duration(e.beat.Load())
+	e.stalled = now.mono.Sub(e.k.origin.mono)-beat >= e.spec.StallAfter
+	e.idle.Store(e.stalled)
+	return e.stalled
+}
+
+// due is what the entry's renewal asks for now.
+func (e *Entry[T]) due(now instant) Due[T] {
+	return Due[T]{Item: e.item, TTL: max(e.spec.TTL, e.longTo.Sub(now.mono))}
 }
 
 // Remove ends the entry; its context ends with RemovedCause if it has not ended
@@ -171,13 +291,23 @@ func (e *Entry[T]) Remove() {
 }
 
 // window is the validity of a confirmation sent at i.
-func (e *Entry[T]) window(i instant) instant { return i.add(e.spec.TTL - e.spec.Margin) }
+func (e *Entry[T]) window(i instant) instant {
+	margin := e.spec.Margin
+	if e.ttl > e.spec.TTL {
+		margin = max(margin, Margin(e.ttl))
+	}
+	return i.add(e.ttl - margin)
+}
 
 func (e *Entry[T]) deadlineReason() Reason {
-	if e.failed {
+	switch {
+	case e.stalled:
+		return Stalled
+	case e.failed:
 		return RenewDeadline
+	default:
+		return Expired
 	}
-	return Expired
 }
 
 // nextEvent is the next instant, on the monotonic clock, at which something
@@ -194,7 +324,7 @@ func (e *Entry[T]) nextEvent(now instant) (time.Time, bool) {
 		sooner(now.mono.Add(e.window(e.confirmed).left(now)))
 		sooner(e.maxAt)
 	} else if !e.expired {
-		sooner(now.mono.Add(e.confirmed.add(e.spec.TTL).left(now)))
+		sooner(now.mono.Add(e.confirmed.add(e.ttl).left(now)))
 	}
 	return at, !at.IsZero()
 }

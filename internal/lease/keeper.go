@@ -61,7 +61,7 @@ func (k *Keeper[T]) Add(parent context.Context, item T, s Spec) (*Entry[T], erro
 	if err != nil {
 		return nil, err
 	}
-	e := &Entry[T]{k: k, item: item, spec: s, renewSlot: slot{index: -1}, eventSlot: slot{index: -1}}
+	e := &Entry[T]{k: k, item: item, spec: s, ttl: s.TTL, renewSlot: slot{index: -1}, eventSlot: slot{index: -1}}
 	e.ctx, e.cancel = context.WithCancelCause(parent)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -209,6 +209,9 @@ func (k *Keeper[T]) collect() (due []*Entry[T], timeout, wait time.Duration) {
 		if t < minAttempt {
 			continue // the deadline is here; its own goroutine sees to it
 		}
+		if e.stalls(now) {
+			continue // it comes back with the next heartbeat, or ends
+		}
 		if len(due) == 0 || t < timeout {
 			timeout = t
 		}
@@ -219,12 +222,15 @@ func (k *Keeper[T]) collect() (due []*Entry[T], timeout, wait time.Duration) {
 
 // call renews the entries in one call and applies the results.
 func (k *Keeper[T]) call(ctx context.Context, batch []*Entry[T]) []Result {
-	items := make([]T, len(batch))
-	for i, e := range batch {
-		items[i] = e.item
-	}
+	due := make([]Due[T], len(batch))
+	k.mu.Lock()
 	sent := k.now()
-	results := k.renew(ctx, items)
+	for i, e := range batch {
+		due[i] = e.due(sent)
+		e.takeOff()
+	}
+	k.mu.Unlock()
+	results := k.renew(ctx, due)
 	for len(results) < len(batch) {
 		results = append(results, Result{Err: errors.New("lease: no answer for this item")})
 	}
@@ -233,7 +239,8 @@ func (k *Keeper[T]) call(ctx context.Context, batch []*Entry[T]) []Result {
 	rtt := now.mono.Sub(sent.mono)
 	var todo []func()
 	for i, e := range batch {
-		todo = append(todo, k.apply(e, results[i], sent, now)...)
+		e.touchDown()
+		todo = append(todo, k.apply(e, results[i], sent, due[i].TTL, now)...)
 		if f := e.spec.OnRenew; f != nil && e.phase != removed {
 			todo = append(todo, func() { f(results[i], rtt) })
 		}
@@ -245,15 +252,15 @@ func (k *Keeper[T]) call(ctx context.Context, batch []*Entry[T]) []Result {
 }
 
 // apply is called with k.mu held and returns what to do without it.
-func (k *Keeper[T]) apply(e *Entry[T], r Result, sent, now instant) []func() {
+func (k *Keeper[T]) apply(e *Entry[T], r Result, sent instant, ttl time.Duration, now instant) []func() {
 	if e.phase != held {
 		return nil
 	}
 	switch r.State {
 	case Renewed:
 		e.renewals++
-		if sent.mono.After(e.confirmed.mono) {
-			e.confirmed, e.failed = sent, false
+		if !sent.mono.Before(e.confirmed.mono) {
+			e.confirmed, e.ttl, e.failed = sent, ttl, false
 			if e.changed != nil {
 				close(e.changed)
 				e.changed = nil
@@ -356,7 +363,7 @@ func (k *Keeper[T]) pass(e *Entry[T], now instant) (todo []func()) {
 		todo = append(todo, func() { e.cancel(e.spec.MaxHoldCause) })
 		todo = hook(todo, e.spec.OnMaxHold)
 	}
-	if e.phase != held && !e.expired && e.confirmed.add(e.spec.TTL).left(now) <= 0 {
+	if e.phase != held && !e.expired && e.confirmed.add(e.ttl).left(now) <= 0 {
 		e.expired = true
 		todo = hook(todo, e.spec.OnExpired)
 	}
@@ -371,7 +378,9 @@ func (k *Keeper[T]) lose(e *Entry[T], reason Reason) (todo []func()) {
 	e.phase, e.cause = lost, e.spec.LostCause(reason, now.mono)
 	k.renewQueue.drop(e)
 	cause := e.cause
-	todo = append(todo, func() { e.cancel(cause) })
+	if !e.spec.Observe {
+		todo = append(todo, func() { e.cancel(cause) })
+	}
 	if f := e.spec.OnLost; f != nil {
 		todo = append(todo, func() { f(reason) })
 	}

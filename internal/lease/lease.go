@@ -48,6 +48,9 @@ const (
 	Taken Reason = "taken"
 	// Gone: nobody holds it; it was deleted, flushed or evicted.
 	Gone Reason = "gone"
+	// Stalled: the window closed without a renewal, since no heartbeat came
+	// for StallAfter.
+	Stalled Reason = "stalled"
 )
 
 // Certain reports whether the store itself has said that the lease is not ours
@@ -74,6 +77,8 @@ var (
 	ErrRemoved = errors.New("lease: removed")
 	// ErrPending: the lease has not been confirmed yet.
 	ErrPending = errors.New("lease: not granted yet")
+	// ErrTooLong: Extend would reach beyond MaxHold.
+	ErrTooLong = errors.New("lease: longer than max hold")
 	// ErrClosed: the keeper is closed.
 	ErrClosed = errors.New("lease: keeper is closed")
 )
@@ -90,6 +95,12 @@ type Spec struct {
 	MaxHold time.Duration
 	// Expect is the time after which OnExpect is called; 0 means never.
 	Expect time.Duration
+	// StallAfter is the time without [Entry.Heartbeat], from the grant on,
+	// after which the lease is not renewed; 0 means never.
+	StallAfter time.Duration
+	// Observe leaves the context alone when the lease is lost: Check and the
+	// hooks tell of it.
+	Observe bool
 
 	// LostCause makes the cause of the context; nil means an error that wraps
 	// ErrLost and names the reason. It must not call the entry or the keeper.
@@ -104,7 +115,8 @@ type Spec struct {
 
 	// OnRenew tells each renewal's result and the round trip of its batch.
 	OnRenew func(r Result, rtt time.Duration)
-	// OnLost is called once, right after the context has ended.
+	// OnLost is called once, right after the context has ended, or where
+	// Observe leaves it alone, when the loss is found out.
 	OnLost func(reason Reason)
 	// OnMaxHold is called once, right after the context has ended.
 	OnMaxHold func()
@@ -148,8 +160,15 @@ func (s Spec) withDefaults() (Spec, error) {
 	return s, nil
 }
 
+// Due is a lease that is to be renewed.
+type Due[T any] struct {
+	Item T
+	// TTL is what is to be set: the Spec's, or what is left of an Extend.
+	TTL time.Duration
+}
+
 // RenewFunc renews a batch and answers in the same order. It must end with ctx.
-type RenewFunc[T any] func(ctx context.Context, items []T) []Result
+type RenewFunc[T any] func(ctx context.Context, due []Due[T]) []Result
 
 // Options are the settings of a Keeper; the zero value is good.
 type Options struct {

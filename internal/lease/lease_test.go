@@ -22,6 +22,7 @@ type store struct {
 	answer func(ctx context.Context, item string) Result
 	calls  [][]string
 	at     []time.Duration
+	ttls   []time.Duration // of the first item of each call
 }
 
 func newStore() *store { return &store{began: time.Now(), answer: renewed} }
@@ -41,8 +42,13 @@ func (s *store) set(f func(ctx context.Context, item string) Result) {
 	s.answer = f
 }
 
-func (s *store) renew(ctx context.Context, items []string) []Result {
+func (s *store) renew(ctx context.Context, due []Due[string]) []Result {
+	items := make([]string, len(due))
+	for i, d := range due {
+		items[i] = d.Item
+	}
 	s.mu.Lock()
+	s.ttls = append(s.ttls, due[0].TTL)
 	s.calls = append(s.calls, items)
 	s.at = append(s.at, time.Since(s.began))
 	answer := s.answer

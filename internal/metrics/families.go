@@ -32,9 +32,9 @@ var (
 type families struct {
 	buildInfo *prometheus.GaugeVec
 
-	lockAcquire, lockOutlived, lockExpired, lockLost, lockRenewals, lockRelease, fenced *prometheus.CounterVec
-	lockWait, lockHeld, lockRatio, lockExpectRatio, lockRenewal                         *prometheus.HistogramVec
-	lockTTL, lockHolders, lockHoldStart, fence                                          *prometheus.GaugeVec
+	lockAcquire, lockOutlived, lockExpired, lockLost, lockBypassed, lockRenewals, lockRelease, fenced *prometheus.CounterVec
+	lockWait, lockHeld, lockRatio, lockExpectRatio, lockRenewal                                       *prometheus.HistogramVec
+	lockTTL, lockHolders, lockHoldStart, fence                                                        *prometheus.GaugeVec
 
 	recordOperations, recordDecisions, recordLost, recordStale *prometheus.CounterVec
 	recordDuration                                             *prometheus.HistogramVec
@@ -66,6 +66,7 @@ func newFamilies(reg prometheus.Registerer) families {
 		lockOutlived:    f.counters("solobeat_lock_outlived_total", "Runs that passed their lock's expected time, counted at that moment, renewed or not.", "schedule", "lock"),
 		lockExpired:     f.counters("solobeat_lock_expired_while_held_total", "Locks that ended in the store while the function under them still ran.", "schedule", "lock"),
 		lockLost:        f.counters("solobeat_lock_lost_total", "Locks lost before their release, by reason.", "schedule", "lock", "reason"),
+		lockBypassed:    f.counters("solobeat_lock_bypassed_total", "Runs without their lock, since its store was out of reach and on_store_down says run.", "schedule", "lock"),
 		lockRenewals:    f.counters("solobeat_lock_renewals_total", "Renewals by the watchdog, by result.", "lock", "backend", "result"),
 		lockRelease:     f.counters("solobeat_lock_release_total", "Releases, by result.", "lock", "backend", "result"),
 		fenced:          f.counters("solobeat_fenced_total", "Writes that a resource refused for a stale fence.", "schedule", "lock"),

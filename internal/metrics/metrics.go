@@ -189,6 +189,7 @@ func (m *Metrics) zeroLock(l Lock) {
 	}
 	m.lockOutlived.WithLabelValues(schedule, l.Name)
 	m.lockExpired.WithLabelValues(schedule, l.Name)
+	m.lockBypassed.WithLabelValues(schedule, l.Name)
 	m.fenced.WithLabelValues(schedule, l.Name)
 	for _, r := range lockguard.Reasons() {
 		m.lockLost.WithLabelValues(schedule, l.Name, string(r))

@@ -164,7 +164,8 @@ func (m *Metrics) WorkerObserver() worker.Observer {
 				m.retries.WithLabelValues(task, queue).Inc()
 			}
 		},
-		StoodAside: func(s, at string) { m.stoodAside.WithLabelValues(m.schedule(s), at).Inc() },
+		WithoutLock: func(r worker.Run) { m.lockBypassed.WithLabelValues(m.schedule(r.Schedule), m.lock(r.Lock)).Inc() },
+		StoodAside:  func(s, at string) { m.stoodAside.WithLabelValues(m.schedule(s), at).Inc() },
 		Overdue: func(r worker.Run, ended bool) {
 			if ended {
 				m.overdue.WithLabelValues(m.queue(r.Task.Queue)).Dec()

@@ -70,6 +70,17 @@ func PermissionCure(refusal, commands string) string {
 	return "give the user the ACL rule " + rule
 }
 
+// Denied reports whether a server's words refuse something for want of a
+// permission, also within a script.
+func Denied(text string) bool {
+	for _, words := range []string{"NOPERM", "user executing the script can't", "no permissions", "ACL failure"} {
+		if strings.Contains(text, words) {
+			return true
+		}
+	}
+	return false
+}
+
 // WithCure adds to an error, as the end of its text, what to do about it; of
 // such an error [Cure] has nothing more to say. A cure of "" adds nothing.
 func WithCure(err error, cure string) error {

@@ -151,16 +151,9 @@ func checkAddress(opt *redis.Options) error {
 	return nil
 }
 
-// SameServer reports whether two URLs name the same host, port and
-// transport, whatever their databases.
-func SameServer(a, b string) bool {
-	oa, errA := redis.ParseURL(a)
-	ob, errB := redis.ParseURL(b)
-	return errA == nil && errB == nil && SameAddress(oa, ob)
-}
-
-// SameAddress is SameServer for the options of two clients: addresses are
-// compared as they were written, and loopback by meaning.
+// SameAddress reports whether two clients go to the same host, port and
+// transport, whatever their databases: addresses are compared as they were
+// written, and loopback by meaning.
 func SameAddress(a, b *redis.Options) bool {
 	return a.Network == b.Network && hostPort(a.Addr) == hostPort(b.Addr) && (a.TLSConfig == nil) == (b.TLSConfig == nil)
 }

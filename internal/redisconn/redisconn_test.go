@@ -138,11 +138,22 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-func TestSameServer(t *testing.T) {
+func TestSameAddress(t *testing.T) {
 	t.Parallel()
-	if !redisconn.SameServer("redis://h:1/0", "redis://h:1/2") || redisconn.SameServer("redis://h:1", "redis://h:2") ||
-		redisconn.SameServer("redis://h:1", "rediss://h:1") || redisconn.SameServer("bad", "bad") ||
-		!redisconn.SameServer("redis://localhost:1/0", "redis://127.0.0.1:1/1") || !redisconn.SameServer("redis://[::1]:1", "redis://localhost:1") {
-		t.Error("servers are told apart by host, port and transport, not by database")
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"redis://h:1/0", "redis://h:1/2", true},
+		{"redis://h:1", "redis://h:2", false},
+		{"redis://h:1", "rediss://h:1", false},
+		{"redis://localhost:1/0", "redis://127.0.0.1:1/1", true},
+		{"redis://[::1]:1", "redis://localhost:1", true},
+	} {
+		a, errA := redis.ParseURL(c.a)
+		b, errB := redis.ParseURL(c.b)
+		if errA != nil || errB != nil || redisconn.SameAddress(a, b) != c.same {
+			t.Errorf("%s, %s: %v, %v; servers are told apart by host, port and transport, not by database", c.a, c.b, errA, errB)
+		}
 	}
 }

@@ -34,14 +34,18 @@ type Proxy struct {
 	delay   time.Duration
 	drops   []string // armed: lose the reply to a request that contains it
 	holds   []*Held  // armed: keep back a request that contains its text
+	losses  losses
 	dropped int
+	idle    idleLimit
 	conns   map[*link]bool
 }
 
 // link is one client connection and its counterpart to the server.
 type link struct {
 	client, server net.Conn
-	loseReply      bool // guarded by Proxy.mu
+	loseReply      bool      // guarded by Proxy.mu
+	gone           bool      // guarded by Proxy.mu: open, and nothing passes any more
+	used           time.Time // guarded by Proxy.mu: when bytes passed last
 }
 
 // Held is a request that a Proxy keeps back.
@@ -88,12 +92,12 @@ func (p *Proxy) Client(t testing.TB) *redis.Client {
 	return RedisClient(t, p.Addr, 0)
 }
 
-// Pass ends Hold, Swallow, Delay and Refuse. What Hold kept back goes on; what
-// Swallow took is lost.
+// Pass ends Hold, Swallow, Delay, Refuse and LoseReplies. What Hold kept back
+// goes on; what Swallow took is lost.
 func (p *Proxy) Pass() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.swallow, p.refuse, p.delay = false, false, 0
+	p.swallow, p.refuse, p.delay, p.losses = false, false, 0, losses{}
 	if p.heldLocked() {
 		close(p.gate)
 	}
@@ -154,7 +158,8 @@ func (p *Proxy) DropReplyTo(text string) {
 	p.drops = append(p.drops, text)
 }
 
-// Dropped is the number of replies lost through DropNextReply and DropReplyTo.
+// Dropped is the number of replies lost through DropNextReply, DropReplyTo and
+// LoseReplies.
 func (p *Proxy) Dropped() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,7 +209,7 @@ func (p *Proxy) serve(client net.Conn) {
 		_ = client.Close()
 		return
 	}
-	c := &link{client: client, server: server}
+	c := &link{client: client, server: server, used: time.Now()}
 	defer c.close()
 	if !p.register(c) {
 		return
@@ -212,12 +217,15 @@ func (p *Proxy) serve(client net.Conn) {
 	defer p.forget(c)
 	var both sync.WaitGroup
 	both.Go(func() {
-		p.pump(server, client, func([]byte) bool { return p.reply(c) })
+		p.pump(server, client, func(b []byte) []byte { return p.reply(c, b) })
 		_ = client.Close()
 	})
 	both.Go(func() {
 		var seen window
-		p.pump(client, server, func(b []byte) bool { return p.request(c, seen.next(b)) })
+		p.pump(client, server, func(b []byte) []byte { return p.request(c, seen.next(b), b) })
+		if p.isGone(c) { // nothing passes, so neither does the end
+			<-p.closed
+		}
 		// The server reads to the end of what it got and closes; that ends the other pump.
 		if tcp, ok := server.(*net.TCPConn); ok {
 			_ = tcp.CloseWrite()
@@ -247,14 +255,16 @@ func (p *Proxy) forget(c *link) {
 	delete(p.conns, c)
 }
 
-// pump copies from src to dst as long as pass lets chunks through.
-func (p *Proxy) pump(src, dst net.Conn, pass func([]byte) bool) {
+// pump copies from src to dst what fate leaves of each chunk.
+func (p *Proxy) pump(src, dst net.Conn, fate func([]byte) []byte) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := src.Read(buf)
-		if n > 0 && pass(buf[:n]) {
-			if _, err := dst.Write(buf[:n]); err != nil {
-				return
+		if n > 0 {
+			if b := fate(buf[:n]); len(b) > 0 {
+				if _, err := dst.Write(b); err != nil {
+					return
+				}
 			}
 		}
 		if err != nil {
@@ -264,8 +274,9 @@ func (p *Proxy) pump(src, dst net.Conn, pass func([]byte) bool) {
 }
 
 // request decides the fate of a chunk on its way to the server.
-func (p *Proxy) request(c *link, seen *window) bool {
+func (p *Proxy) request(c *link, seen *window, b []byte) []byte {
 	p.mu.Lock()
+	c.used = time.Now()
 	for i, text := range p.drops {
 		if !c.loseReply && seen.contains(text) {
 			p.drops = append(p.drops[:i:i], p.drops[i+1:]...)
@@ -280,10 +291,10 @@ func (p *Proxy) request(c *link, seen *window) bool {
 		select {
 		case <-held.release:
 		case <-p.closed:
-			return false
+			return nil
 		}
 	}
-	return p.network()
+	return p.network(c, b)
 }
 
 func (p *Proxy) takeHoldLocked(seen *window) *Held {
@@ -297,23 +308,30 @@ func (p *Proxy) takeHoldLocked(seen *window) *Held {
 }
 
 // reply decides the fate of a chunk on its way to the client.
-func (p *Proxy) reply(c *link) bool {
+func (p *Proxy) reply(c *link, b []byte) []byte {
 	p.mu.Lock()
-	lost := c.loseReply
+	c.used = time.Now()
+	lost, keep := c.loseReply, 0
+	if !lost && !c.gone {
+		lost, keep = p.losses.draw(len(b))
+	}
 	if lost {
 		c.loseReply = false
 		p.dropped++
 	}
 	p.mu.Unlock()
 	if lost {
+		if keep > 0 {
+			_, _ = c.client.Write(p.network(c, b[:keep]))
+		}
 		c.close()
-		return false
+		return nil
 	}
-	return p.network()
+	return p.network(c, b)
 }
 
-// network applies what holds for both directions and says whether to deliver.
-func (p *Proxy) network() bool {
+// network applies what holds for both directions and returns what to deliver.
+func (p *Proxy) network(c *link, b []byte) []byte {
 	p.mu.Lock()
 	gate, delay := p.gate, p.delay
 	p.mu.Unlock()
@@ -323,17 +341,20 @@ func (p *Proxy) network() bool {
 		select {
 		case <-timer.C:
 		case <-p.closed:
-			return false
+			return nil
 		}
 	}
 	select {
 	case <-gate:
 	case <-p.closed:
-		return false
+		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.swallow
+	if p.swallow || c.gone {
+		return nil
+	}
+	return b
 }
 
 func (c *link) close() {

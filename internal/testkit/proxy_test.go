@@ -209,3 +209,51 @@ func TestProxyMatchesAcrossChunks(t *testing.T) {
 	held.Release()
 	testkit.Poll(t, long, time.Millisecond, func() bool { return x.exists(t, "halves") }, "the request arrives")
 }
+
+// Each lost reply is one whose request was done, and some of a reply may come.
+func TestProxyLosesRepliesAtRandom(t *testing.T) {
+	t.Parallel()
+	x := newProxied(t)
+	x.proxy.LoseReplies(3, 1)
+	failed := 0
+	for range 200 {
+		if err := x.through.Incr(t.Context(), "n").Err(); err != nil {
+			failed++
+		}
+	}
+	x.proxy.Pass()
+	// A handshake may meet a loss as well: then its command was never sent.
+	if lost := x.proxy.Dropped(); lost < 20 || failed < 20 || failed > lost {
+		t.Errorf("%d losses, %d failures of 200", lost, failed)
+	}
+	done, err := x.through.Get(t.Context(), "n").Int()
+	if err != nil || done <= 200-failed {
+		t.Errorf("%d done of %d that were answered, %v: no request of a lost reply was done", done, 200-failed, err)
+	}
+}
+
+func TestProxyCutsIdleConnections(t *testing.T) {
+	t.Parallel()
+	x := newProxied(t)
+	x.proxy.IdleLimit(brief, false)
+	testkit.Poll(t, long, time.Millisecond, func() bool { return x.proxy.IdleCuts() == 1 }, "the idle connection is cut")
+	if err := x.set(t, "a", long); err == nil {
+		t.Log("the client has seen the end of its connection before it used it")
+	}
+	if err := x.set(t, "b", long); err != nil {
+		t.Errorf("a new connection: %v", err)
+	}
+}
+
+func TestProxyForgetsIdleConnections(t *testing.T) {
+	t.Parallel()
+	x := newProxied(t)
+	x.proxy.IdleLimit(brief, true)
+	testkit.Poll(t, long, time.Millisecond, func() bool { return x.proxy.IdleCuts() == 1 }, "the idle connection is forgotten")
+	if err := x.set(t, "a", brief); err == nil || x.exists(t, "a") {
+		t.Errorf("the forgotten connection answers: %v", err)
+	}
+	if err := x.set(t, "b", long); err != nil {
+		t.Errorf("a new connection: %v", err)
+	}
+}

@@ -15,7 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisServer is a redis-server of one test, on loopback, without persistence.
+// RedisServer is a redis-server of one test, on loopback, without persistence
+// unless [AOF] is among its arguments.
 type RedisServer struct {
 	// Addr is "127.0.0.1:port"; it survives Restart.
 	Addr string
@@ -24,6 +25,13 @@ type RedisServer struct {
 	args []string
 	port int
 	proc *Proc
+}
+
+// AOF are the arguments of a server that keeps its data over Stop, Shutdown and
+// Restart: it writes each command to disk before it answers.
+func AOF(t testing.TB) []string {
+	t.Helper()
+	return []string{"--dir", t.TempDir(), "--appendonly", "yes", "--appendfsync", "always"}
 }
 
 // Redis starts a private redis-server and returns when it answers. The
@@ -82,10 +90,19 @@ func (s *RedisServer) Pause() { s.t.Helper(); s.proc.Pause() }
 // Continue lets a paused server run on.
 func (s *RedisServer) Continue() { s.t.Helper(); s.proc.Continue() }
 
-// Stop kills the server; all its data are gone, connections are refused.
+// Stop kills the server with SIGKILL; connections are refused, and all its data
+// are gone unless it has an [AOF].
 func (s *RedisServer) Stop() { s.t.Helper(); s.proc.Kill() }
 
-// Restart starts the server again, empty, at the same address.
+// Shutdown ends the server in order, by SIGTERM.
+func (s *RedisServer) Shutdown() {
+	s.t.Helper()
+	s.proc.Signal(syscall.SIGTERM)
+	s.proc.Wait(20 * time.Second)
+}
+
+// Restart starts the server again at the same address, empty unless it has an
+// [AOF].
 func (s *RedisServer) Restart() {
 	s.t.Helper()
 	if s.proc.Alive() {

@@ -92,3 +92,21 @@ func TestFreePortIsNeitherStandardNorHandedOutTwice(t *testing.T) {
 		seen[port] = true
 	}
 }
+
+// With an append-only file what was answered is there again, after a kill and
+// after an end in order.
+func TestRedisKeepsItsDataInAnAOF(t *testing.T) {
+	t.Parallel()
+	s := testkit.Redis(t, testkit.AOF(t)...)
+	for i, end := range []func(){s.Stop, s.Shutdown} {
+		c := s.Client(t)
+		if n, err := c.Incr(t.Context(), "n").Result(); err != nil || n != int64(i+1) {
+			t.Fatalf("n = %d, %v; want %d", n, err, i+1)
+		}
+		end()
+		s.Restart()
+	}
+	if n, err := s.Client(t).Get(t.Context(), "n").Int(); err != nil || n != 2 {
+		t.Errorf("n = %d, %v; want 2", n, err)
+	}
+}

@@ -72,8 +72,10 @@ func ByID(*asynq.Task) string { return idKey }
 const idKey = "\x00task id"
 
 // Lock returns a middleware that runs tasks under a lock. While another holds
-// it a task waits. What the handler gets is a context that ends, with a cause,
-// when the lock is lost; [tasks.Fence] gives its fence.
+// it a task waits in asynq, before that for lockguard.WithWait in its server's
+// slot. What the handler gets is a context that ends, with a cause, when the lock
+// is lost; [tasks.Fence] gives its fence, and [tasks.Heartbeat] feeds
+// lockguard.WithStallAfter.
 func Lock(g *lockguard.Guard, key Key, opts ...lockguard.Option) asynq.MiddlewareFunc {
 	return lock(g, key, tasks.OnBusyRetry, opts)
 }
@@ -93,12 +95,12 @@ func lock(g *lockguard.Guard, key Key, busy tasks.OnBusy, opts []lockguard.Optio
 				return next.ProcessTask(ctx, t)
 			}
 			id, _ := asynq.GetTaskID(ctx)
-			h, err := g.TryAcquire(ctx, k, append([]lockguard.Option{lockguard.WithTaskID(id)}, opts...)...)
+			h, err := g.Acquire(ctx, k, append([]lockguard.Option{lockguard.WithTaskID(id)}, opts...)...)
 			if err != nil {
 				return notLocked(ctx, err, id, busy)
 			}
 			defer func() { _, _ = h.Release(ctx) }() // counted and logged by the guard; also after a panic
-			inner := tasks.ContextWithValidity(h.Context(), h)
+			inner := tasks.ContextWithHeartbeat(tasks.ContextWithValidity(h.Context(), h), h.Heartbeat)
 			if f, ok := h.Fence(); ok {
 				inner = tasks.ContextWithFence(inner, uint64(f))
 			}

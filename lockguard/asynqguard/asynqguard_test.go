@@ -154,6 +154,44 @@ func TestLock(t *testing.T) {
 	}
 }
 
+// With a wait a task stays in its slot until the lock is free, and comes once;
+// the lock's other options reach its handler.
+func TestLockWaits(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	var came atomic.Int64
+	p.mux.Use(func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+			came.Add(1)
+			return next.ProcessTask(ctx, t)
+		})
+	}, asynqguard.Lock(p.locks, asynqguard.ByType("lock:"), lockguard.WithTTL(time.Second), lockguard.WithWait(20*time.Second),
+		lockguard.WithStallAfter(time.Second), lockguard.WithMinHold(time.Minute)))
+	p.mux.HandleFunc("x", func(ctx context.Context, _ *asynq.Task) error {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for began := time.Now(); time.Since(began) < 3*time.Second; <-tick.C {
+			tasks.Heartbeat(ctx)
+		}
+		return ctx.Err()
+	})
+	h, err := p.locks.TryAcquire(t.Context(), "lock:x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := p.send("x", asynq.MaxRetry(1))
+	p.serve()
+	testkit.Poll(t, 10*time.Second, time.Millisecond, func() bool { return came.Load() == 1 }, "the task comes")
+	_, _ = h.Release(t.Context())
+	p.becomes(id, asynq.TaskStateCompleted)
+	if n := came.Load(); n != 1 || p.info(id).Retried != 0 {
+		t.Errorf("it came %d times, %d retries", n, p.info(id).Retried)
+	}
+	if holder, err := p.locks.Inspect(t.Context(), "lock:x"); err != nil || !holder.Kept || holder.TaskID != id {
+		t.Errorf("holder %+v, %v", holder, err)
+	}
+}
+
 // What need not run while another does is done without a run; the lock is free
 // after a panic too.
 func TestLockOrSkip(t *testing.T) {

@@ -1,7 +1,8 @@
 -- Takes locks, each by itself, or tells who holds them.
 --
 -- Per lock i, from 0:
--- KEYS[2i+1]  the lock: a plain string key whose value is the token, nothing else
+-- KEYS[2i+1]  the lock: a plain string key whose value is the token, nothing else,
+--             or "kept:" and the token after a release that min hold has put off
 -- KEYS[2i+2]  its companion hash: token, task, instance, since, fence, base
 -- ARGV[7i+1]  token
 -- ARGV[7i+2]  TTL in ms, at least 1000
@@ -13,7 +14,8 @@
 --
 -- Returns one reply per lock, {code, …}:
 --   { 1, fence, base}                                 granted, or ours already
---   { 0, pttl, task, instance, since, fence, base}    busy; known holder
+--   { 0, pttl, task, instance, since, fence, base, kept}  busy; known holder;
+--                                                     kept is 1 after its release
 --   { 0, pttl}                                        busy; a holder without data
 --   {-1, type}                                        the key is no string
 -- or the error that this lock has met.
@@ -41,7 +43,8 @@ local function acquire(lock, companion, token, ttl, life, task, instance, base, 
     if held ~= token then
       local pttl = call('PTTL', lock)
       if data[1] == held then
-        return {0, pttl, data[2], data[3], data[4], data[5], data[6]}
+        local kept = string.sub(held, 1, 5) == 'kept:' and 1 or 0
+        return {0, pttl, data[2], data[3], data[4], data[5], data[6], kept}
       end
       return {0, pttl}
     end

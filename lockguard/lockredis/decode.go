@@ -20,6 +20,7 @@ const (
 	codeTaken = -1
 	codeGone  = 0
 	codeOurs  = 1
+	codeKept  = 2
 )
 
 func decodeAcquire(key string, reply []any) (lockguard.Grant, error) {
@@ -78,6 +79,8 @@ func decodeRelease(code int64) (lockguard.Release, error) {
 	switch code {
 	case codeOurs:
 		return lockguard.Released, nil
+	case codeKept:
+		return lockguard.Kept, nil
 	case codeGone, codeTaken:
 		return lockguard.NotHeld, nil
 	}
@@ -85,10 +88,10 @@ func decodeRelease(code int64) (lockguard.Release, error) {
 }
 
 // holderOf decodes {code, pttl} and {code, pttl, task, instance, since, fence,
-// base}.
+// base, kept}.
 func holderOf(key string, reply []any) (lockguard.Holder, error) {
 	h := lockguard.Holder{Key: key, Held: true}
-	if len(reply) != 2 && len(reply) != 7 {
+	if len(reply) != 2 && len(reply) != 8 {
 		return h, fmt.Errorf("%w: holder: %v", errReply, reply)
 	}
 	pttl, ok := reply[1].(int64)
@@ -103,6 +106,7 @@ func holderOf(key string, reply []any) (lockguard.Holder, error) {
 		return h, nil
 	}
 	h.TaskID, h.Instance = text(reply[2]), text(reply[3])
+	h.Kept = reply[7] == int64(1)
 	if ms, err := strconv.ParseInt(text(reply[4]), 10, 64); err == nil {
 		h.Since = time.UnixMilli(ms)
 	}

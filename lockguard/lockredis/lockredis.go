@@ -26,6 +26,9 @@ var renewSource string
 //go:embed release.lua
 var releaseSource string
 
+//go:embed force.lua
+var forceSource string
+
 //go:embed read.lua
 var readSource string
 
@@ -60,7 +63,7 @@ type Backend struct {
 	prefix  string // of companion keys and the channel
 	channel string
 
-	acquire, renew, release, read *redisconn.Script
+	acquire, renew, release, force, read *redisconn.Script
 
 	mu       sync.Mutex
 	listener *listener // nil while nobody waits
@@ -102,6 +105,7 @@ func newBackend(client redis.UniversalClient, runner *redisconn.Runner, o Option
 		read:    redisconn.NewScript(readSource),
 		renew:   redisconn.NewScript(renewSource, "allow-oom"),
 		release: redisconn.NewJointScript(releaseSource, "allow-oom"),
+		force:   redisconn.NewScript(forceSource, "allow-oom"),
 	}
 	b.channel = b.prefix + "lock-released"
 	if b.log == nil {
@@ -139,7 +143,7 @@ func (b *Backend) TryAcquire(ctx context.Context, a lockguard.Attempt) (lockguar
 		return lockguard.Grant{}, fmt.Errorf("%w: lockredis: ttl %v is below %v", lockguard.ErrConfig, a.TTL, lockguard.MinTTL)
 	}
 	life, lasting := companionLife, 1
-	if need := a.MaxHold + a.TTL; need > life-companionSpare {
+	if need := max(a.MaxHold, a.MinHold) + a.TTL; need > life-companionSpare {
 		life, lasting = need, 0
 	}
 	late := func(cmd *redis.Cmd) { // granted to who has gone
@@ -188,8 +192,9 @@ func (b *Backend) Renew(ctx context.Context, rs []lockguard.Renewal) []lockguard
 }
 
 // Release implements lockguard.Backend.
-func (b *Backend) Release(ctx context.Context, r lockguard.Ref) (lockguard.Release, error) {
-	code, err := b.batcher.Run(ctx, nil, b.release, []string{r.Key, b.companion(r.Key)}, r.Token, b.channel).Int64()
+func (b *Backend) Release(ctx context.Context, r lockguard.Ref, keep time.Duration) (lockguard.Release, error) {
+	code, err := b.batcher.Run(ctx, nil, b.release, []string{r.Key, b.companion(r.Key)},
+		r.Token, b.channel, max(0, keep).Milliseconds()).Int64()
 	if err != nil {
 		return lockguard.ReleaseUnknown, err
 	}
@@ -201,14 +206,24 @@ func (b *Backend) Release(ctx context.Context, r lockguard.Ref) (lockguard.Relea
 func (b *Backend) giveBack(ctx context.Context, r lockguard.Ref) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
-	if _, err := b.Release(ctx, r); err != nil {
+	if _, err := b.Release(ctx, r, 0); err != nil {
 		b.log.Warn("a lock that was granted too late could not be given back; it runs out by itself", "key", r.Key, "error", err)
 	}
 }
 
+// ForceRelease implements lockguard.Backend.
+func (b *Backend) ForceRelease(ctx context.Context, key string) (lockguard.Holder, error) {
+	return b.holder(ctx, b.force, key, b.channel)
+}
+
 // Read implements lockguard.Backend.
 func (b *Backend) Read(ctx context.Context, key string) (lockguard.Holder, error) {
-	reply, err := b.runner.Run(ctx, b.read, []string{key, b.companion(key)}).Slice()
+	return b.holder(ctx, b.read, key)
+}
+
+// holder runs a script that tells the holder.
+func (b *Backend) holder(ctx context.Context, script *redisconn.Script, key string, args ...any) (lockguard.Holder, error) {
+	reply, err := b.runner.Run(ctx, script, []string{key, b.companion(key)}, args...).Slice()
 	if err != nil {
 		return lockguard.Holder{}, err
 	}

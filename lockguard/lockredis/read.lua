@@ -5,7 +5,8 @@
 --
 -- Returns {code, …}:
 --   { 0}                                              free
---   { 1, pttl, task, instance, since, fence, base}    held; known holder
+--   { 1, pttl, task, instance, since, fence, base, kept}  held; known holder;
+--                                                     kept is 1 after its release
 --   { 1, pttl}                                        held by a holder without data
 --   {-1, type}                                        the key is no string
 
@@ -22,6 +23,7 @@ end
 local pttl = redis.call('PTTL', KEYS[1])
 local data = redis.call('HMGET', KEYS[2], 'token', 'task', 'instance', 'since', 'fence', 'base')
 if data[1] == held then
-  return {1, pttl, data[2], data[3], data[4], data[5], data[6]}
+  local kept = string.sub(held, 1, 5) == 'kept:' and 1 or 0
+  return {1, pttl, data[2], data[3], data[4], data[5], data[6], kept}
 end
 return {1, pttl}

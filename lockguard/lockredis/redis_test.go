@@ -91,7 +91,7 @@ func TestForeignKey(t *testing.T) {
 	if err := h.Verify(ctx); !errors.Is(err, lockguard.ErrLost) {
 		t.Errorf("Verify: %v", err)
 	}
-	if got, err := b.Release(ctx, lockguard.Ref{Key: "k", Token: "x"}); got != lockguard.NotHeld || err != nil {
+	if got, err := b.Release(ctx, lockguard.Ref{Key: "k", Token: "x"}, 0); got != lockguard.NotHeld || err != nil {
 		t.Errorf("Release: %v, %v", got, err)
 	}
 	if n := c.LLen(ctx, "k").Val() + c.LLen(ctx, "celery").Val(); n != 2 {

@@ -44,7 +44,7 @@ func refused(t testing.TB, b lockguard.Backend, a lockguard.Attempt) lockguard.B
 
 func release(t testing.TB, b lockguard.Backend, a lockguard.Attempt, want lockguard.Release) {
 	t.Helper()
-	got, err := b.Release(t.Context(), lockguard.Ref{Key: a.Key, Token: a.Token})
+	got, err := b.Release(t.Context(), lockguard.Ref{Key: a.Key, Token: a.Token}, 0)
 	if got != want || err != nil {
 		t.Errorf("Release: %v, %v, want %v", got, err, want)
 	}
@@ -75,6 +75,8 @@ func (s *suite) backend(t *testing.T) {
 	run("foreign holder", s.foreign)
 	run("many tries, one winner", s.oneWinner)
 	run("bad numbers", s.badNumbers)
+	run("min hold", s.minHold)
+	run("release by force", s.byForce)
 	run("names", s.names)
 	run("list", s.list)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/solobeat/solobeat/internal/lease"
 	"github.com/solobeat/solobeat/lockguard"
 )
 
@@ -32,6 +33,9 @@ func (s *suite) network(t *testing.T) {
 	run("reply to renewal is lost", s.renewReplyLost)
 	run("reply to release is lost", s.releaseReplyLost)
 	run("holder is cut off in silence", s.cutOff)
+	run("L08 cut off in silence, under a run", s.cutOffRun)
+	run("L06 renewal goes on after an outage", s.afterOutage)
+	run("extended, then cut off", s.extended)
 	run("reply comes too late", s.lateReply)
 	run("acquire on a dead line leaves nothing", s.deadLine)
 }
@@ -134,6 +138,111 @@ func (s *suite) cutOff(t *testing.T, b lockguard.Backend, n Network) {
 		t.Errorf("the old holder's release has harmed the new one: %v", err)
 	}
 	_, _ = next.Release(t.Context())
+}
+
+// cutOffRun: what runs is told, by the cause of its context, before the
+// validity's own end, though the store answers nothing; and the lock is still
+// there at that instant.
+func (s *suite) cutOffRun(t *testing.T, b lockguard.Backend, n Network) {
+	const ttl = 6 * time.Second
+	g, _ := newGuard(t, b)
+	key, other := s.key(), s.Backend(t)
+	stalled := stalls(t)
+	err := g.Do(t.Context(), key, func(ctx context.Context) error {
+		<-time.After(2 * time.Second) // renewed once by now
+		n.Swallow()
+		defer n.Pass()
+		h, _ := lockguard.FromContext(ctx)
+		deadline, ok := h.Deadline()
+		if !ok {
+			t.Error("no deadline under a hold")
+		}
+		<-ctx.Done()
+		late := time.Since(deadline)
+		if late > 20*time.Millisecond+stalled() {
+			t.Errorf("told %v after the local deadline", late)
+		}
+		if at := holder(t, other, key); (!at.Held || at.Foreign) && late < lease.Margin(ttl)/2 {
+			t.Errorf("told when the lock had gone: %+v", at)
+		}
+		var lost *lockguard.LostError
+		if cause := context.Cause(ctx); !errors.As(cause, &lost) || lost.Reason != lockguard.ReasonRenewDeadline {
+			t.Errorf("cause %v", cause)
+		}
+		return ctx.Err()
+	}, lockguard.WithTTL(ttl))
+	if !errors.Is(err, lockguard.ErrLost) || !errors.Is(err, context.Canceled) {
+		t.Errorf("Do: %v", err)
+	}
+}
+
+// afterOutage: an outage longer than the TTL costs the hold that meets it, and
+// no other: the next one on the same key is renewed as ever.
+func (s *suite) afterOutage(t *testing.T, b lockguard.Backend, n Network) {
+	const ttl = 2 * time.Second
+	g, told := newGuard(t, b)
+	key := s.key()
+	h, err := g.TryAcquire(t.Context(), key, lockguard.WithTTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Swallow()
+	<-h.Context().Done()
+	_, _ = h.Release(t.Context())
+	n.Pass()
+	before, _, _ := told.get()
+	h, err = g.Acquire(t.Context(), key, lockguard.WithTTL(ttl), lockguard.WithWait(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began, smallest := time.Now(), ttl; time.Since(began) < 3*ttl; smallest = min(smallest, h.Remaining()) {
+		if err := h.Check(); err != nil {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		<-time.After(20 * time.Millisecond)
+		if smallest == 0 {
+			t.Fatal("nothing of the validity was left")
+		}
+	}
+	after, lost, _ := told.get()
+	if ok := after[lockguard.RenewOK] - before[lockguard.RenewOK]; ok < 7 || after[lockguard.RenewFailed] > before[lockguard.RenewFailed] || len(lost) != 1 {
+		t.Errorf("%d renewals in 3 TTLs, then %v, before %v; lost %v", ok, after, before, lost)
+	}
+	_, _ = h.Release(t.Context())
+}
+
+// extended: the lock outlasts an outage that is longer than its TTL, here and
+// in the store.
+func (s *suite) extended(t *testing.T, b lockguard.Backend, n Network) {
+	g, _ := newGuard(t, b)
+	key, other := s.key(), s.Backend(t)
+	h, err := g.TryAcquire(t.Context(), key, lockguard.WithTTL(shortTTL), lockguard.WithMaxHold(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Extend(t.Context(), time.Hour); !errors.Is(err, lockguard.ErrConfig) {
+		t.Errorf("beyond max hold: %v", err)
+	}
+	if err := h.Extend(t.Context(), 0); !errors.Is(err, lockguard.ErrConfig) {
+		t.Errorf("by nothing: %v", err)
+	}
+	if err := h.Extend(t.Context(), 3*shortTTL); err != nil {
+		t.Fatal(err)
+	}
+	n.Swallow()
+	for began := time.Now(); time.Since(began) < 2*shortTTL+shortTTL/2; {
+		if err := h.Check(); err != nil {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		refused(t, other, s.attempt(key))
+		<-time.After(50 * time.Millisecond)
+	}
+	n.Pass()
+	eventually(t, 5*shortTTL, func() bool { return holder(t, other, key).Left <= shortTTL }, "the TTL is the usual one again")
+	if err := h.Check(); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	_, _ = h.Release(t.Context())
 }
 
 func (s *suite) lateReply(t *testing.T, b lockguard.Backend, n Network) {

@@ -28,6 +28,10 @@ func (s *suite) guard(t *testing.T) {
 	run("waiter looks when the lock runs out", s.waiterLooks)
 	run("nothing is left", s.nothingIsLeft)
 	run("Verify", s.verify)
+	run("waiters of a process are served in their order", s.inOrder)
+	run("min hold keeps the next one out", s.minHoldKeeps)
+	run("release by force is noticed", s.forceIsNoticed)
+	run("waiter of a lock that is released by force", s.forceWakes)
 }
 
 // noUpdateIsLost is a read, a pause and a write under the lock, by replicas that

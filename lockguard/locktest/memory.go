@@ -42,7 +42,7 @@ var ErrDown = errors.New("locktest: store is down")
 var ErrReplyLost = errors.New("locktest: reply was lost")
 
 // Fail lets calls fail for which f returns an error, until the next Fail. op is
-// probe, acquire, renew, release or read. With nil all calls work. f may block;
+// probe, acquire, renew, release, force or read. With nil all calls work. f may block;
 // a call does not wait for it longer than its context.
 func (m *Memory) Fail(f func(op, key string) error) {
 	m.mu.Lock()
@@ -157,32 +157,61 @@ func (m *Memory) renewOne(r lockguard.Renewal) lockguard.RenewResult {
 }
 
 // Release implements lockguard.Backend.
-func (m *Memory) Release(ctx context.Context, r lockguard.Ref) (lockguard.Release, error) {
+func (m *Memory) Release(ctx context.Context, r lockguard.Ref, keep time.Duration) (lockguard.Release, error) {
 	err := m.called(ctx, "release", r.Key)
 	if err != nil && !errors.Is(err, ErrReplyLost) {
 		return lockguard.ReleaseUnknown, err
 	}
-	result := m.release(r)
+	result := m.release(r, keep)
 	if err != nil {
 		return lockguard.ReleaseUnknown, err
 	}
 	return result, nil
 }
 
-func (m *Memory) release(r lockguard.Ref) lockguard.Release {
+func (m *Memory) release(r lockguard.Ref, keep time.Duration) lockguard.Release {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.get(r.Key); e == nil || e.token != r.Token {
+	e, kept := m.get(r.Key), "kept:"+r.Token
+	if e == nil || e.token != r.Token && e.token != kept {
 		return lockguard.NotHeld
 	}
-	delete(m.locks, r.Key)
-	for c := range m.waiters[r.Key] {
+	if keep > 0 && e.token == kept {
+		return lockguard.Kept
+	}
+	if until := e.holder.Since.Add(keep); keep > 0 && time.Now().Before(until) {
+		e.token, e.until, e.holder.Kept = kept, until, true
+		return lockguard.Kept
+	}
+	m.free(r.Key)
+	return lockguard.Released
+}
+
+// free drops a lock and tells its waiters.
+func (m *Memory) free(key string) {
+	delete(m.locks, key)
+	for c := range m.waiters[key] {
 		select {
 		case c <- struct{}{}:
 		default:
 		}
 	}
-	return lockguard.Released
+}
+
+// ForceRelease implements lockguard.Backend.
+func (m *Memory) ForceRelease(ctx context.Context, key string) (lockguard.Holder, error) {
+	if err := m.called(ctx, "force", key); err != nil {
+		return lockguard.Holder{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.get(key)
+	if e == nil {
+		return lockguard.Holder{Key: key}, nil
+	}
+	h := e.tell(key)
+	m.free(key)
+	return h, nil
 }
 
 // Read implements lockguard.Backend.

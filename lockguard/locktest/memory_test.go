@@ -83,11 +83,11 @@ func (l *line) Renew(ctx context.Context, rs []lockguard.Renewal) []lockguard.Re
 	return out
 }
 
-func (l *line) Release(ctx context.Context, r lockguard.Ref) (x lockguard.Release, err error) {
+func (l *line) Release(ctx context.Context, r lockguard.Ref, keep time.Duration) (x lockguard.Release, err error) {
 	if err = l.way(ctx, false); err != nil {
 		return lockguard.ReleaseUnknown, err
 	}
-	x, err = l.Memory.Release(context.WithoutCancel(ctx), r)
+	x, err = l.Memory.Release(context.WithoutCancel(ctx), r, keep)
 	if werr := l.way(ctx, true); werr != nil {
 		return lockguard.ReleaseUnknown, werr
 	}

@@ -7,21 +7,33 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/solobeat/solobeat/internal/redisconn"
+	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/resultstore"
 )
 
 // AdminConfig is what an [Admin] is made of. Client is required.
 type AdminConfig struct {
 	Client redis.UniversalClient
+	// Results holds the results; nil is Client.
+	Results redis.UniversalClient
+	// Namespace, KeyPrefix and ResultsKeyPrefix are as in [Config].
+	Namespace, KeyPrefix, ResultsKeyPrefix string
 	// Queues are the queues to report; empty is "celery".
 	Queues []string
 }
 
-// Admin lists what is in the queues and who serves them. It changes nothing.
+// Admin lists what is in the queues and who serves them. It changes nothing but
+// the archive, and that only where it is told to.
 // It counts by itself, since asynq's own queue report looks into every task's
 // memory.
 type Admin struct {
 	cfg       AdminConfig
 	inspector *asynq.Inspector
+	runner    *redisconn.Runner
+	archive   *redisconn.Script
+	results   *resultstore.Writer
 }
 
 // NewAdmin returns an Admin. It does not connect.
@@ -29,7 +41,16 @@ func NewAdmin(cfg AdminConfig) *Admin {
 	if len(cfg.Queues) == 0 {
 		cfg.Queues = []string{DefaultQueue}
 	}
-	return &Admin{cfg: cfg, inspector: asynq.NewInspectorFromRedisClient(cfg.Client)}
+	if cfg.Namespace == "" {
+		cfg.Namespace = tasks.DefaultNamespace
+	}
+	if cfg.Results == nil {
+		cfg.Results = cfg.Client
+	}
+	return &Admin{
+		cfg: cfg, inspector: asynq.NewInspectorFromRedisClient(cfg.Client), runner: redisconn.NewRunner(cfg.Client),
+		archive: newArchiveScript(), results: resultstore.NewWriter(cfg.Results),
+	}
 }
 
 // QueueDepth is the number of tasks of one queue by asynq's states.

@@ -27,8 +27,8 @@ type ClientConfig struct {
 	Client redis.UniversalClient
 	// Results holds the results; nil is Client.
 	Results redis.UniversalClient
-	// ResultsKeyPrefix is as in [Config].
-	ResultsKeyPrefix string
+	// Namespace, KeyPrefix and ResultsKeyPrefix are as in [Config].
+	Namespace, KeyPrefix, ResultsKeyPrefix string
 	// Queue is where tasks go whose sender names none; "" is "celery".
 	Queue string
 }
@@ -38,6 +38,7 @@ type ClientConfig struct {
 type Client struct {
 	cfg   ClientConfig
 	asynq *asynq.Client
+	lines lines
 }
 
 var _ tasks.Enqueuer = (*Client)(nil)
@@ -50,7 +51,12 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.Results == nil {
 		cfg.Results = cfg.Client
 	}
-	return &Client{cfg: cfg, asynq: asynq.NewClientFromRedisClient(cfg.Client)}
+	if cfg.Namespace == "" {
+		cfg.Namespace = tasks.DefaultNamespace
+	}
+	return &Client{
+		cfg: cfg, asynq: asynq.NewClientFromRedisClient(cfg.Client), lines: newLines(cfg.Client, cfg.KeyPrefix, cfg.Namespace),
+	}
 }
 
 // Enqueue sends a task and returns its id. An id that is there already is
@@ -118,6 +124,15 @@ func (c *Client) send(ctx context.Context, r *tasks.Request, more ...asynq.Optio
 	return true, nil
 }
 
+// Wake brings forward the oldest message that is parked for a lock, as a worker
+// does for a lock that it has released. It is for programs that take such a lock
+// by themselves; call it after the release. An error does no harm: the message
+// has a timer as well, of up to 30 s.
+func (c *Client) Wake(ctx context.Context, lockKey string) error {
+	_, err := c.lines.forward(ctx, lockKey)
+	return err
+}
+
 // Result reads the result of a task; false if there is none yet.
 func (c *Client) Result(ctx context.Context, id string) (*wire.Result, bool, error) {
 	return resultstore.Read(ctx, c.cfg.Results, c.resultKey(id))
@@ -127,6 +142,12 @@ func (c *Client) Result(ctx context.Context, id string) (*wire.Result, bool, err
 // False means that none was seen, with the newest result or nil.
 func (c *Client) Wait(ctx context.Context, id string, timeout time.Duration) (*wire.Result, bool, error) {
 	return resultstore.Wait(ctx, c.cfg.Results, c.resultKey(id), timeout)
+}
+
+// ProbeResults tries whether results can be written; an error that is about
+// permissions names the ACL rule that is missing. The name keeps probes apart.
+func (c *Client) ProbeResults(ctx context.Context, name string) error {
+	return resultstore.NewWriter(c.cfg.Results).Probe(ctx, c.resultKey("probe:"+name))
 }
 
 func (c *Client) resultKey(id string) string { return c.cfg.ResultsKeyPrefix + wire.ResultKey(id) }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/resultstore"
 )
 
 // Errors of [Engine.Run].
@@ -29,11 +29,11 @@ type Engine struct {
 	cfg       Config
 	log       *slog.Logger
 	inspector *asynq.Inspector
-	results   *redisconn.Runner
-	script    *redisconn.Script
+	results   *resultstore.Writer
 	tune      tuning
 
 	run        tasks.Runner
+	lines      lines
 	wakes      *mailbox
 	looking    keySet
 	suspect    atomic.Bool // one runs
@@ -78,7 +78,8 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, inspector: asynq.NewInspectorFromRedisClient(cfg.Client),
-		results: redisconn.NewRunner(cfg.Results), script: newResultScript(), wakes: newMailbox(), tune: defaultTuning(),
+		lines:   newLines(cfg.Client, cfg.KeyPrefix, cfg.Namespace),
+		results: resultstore.NewWriter(cfg.Results), wakes: newMailbox(), tune: defaultTuning(),
 	}
 	e.stopped, e.stop = context.WithCancel(context.Background())
 	e.cancelled, e.cancel = context.WithCancelCause(context.Background())

@@ -329,7 +329,7 @@ func TestAGuardOfALaterVersionWaits(t *testing.T) {
 	r.handle("known", func(_ context.Context, task *tasks.Task) (any, error) { seen.saw(task); return nil, nil })
 	parked := make(chan string, 10)
 	r.start(setup{cfg: Config{Observer: Observer{Parked: func(_, reason string) { parked <- reason }}}})
-	task := asynq.NewTaskWithHeaders("known", []byte(`{}`), map[string]string{"solobeat-v": "1", tasks.GuardHeader: `{"v": 2}`})
+	task := asynq.NewTaskWithHeaders("known", []byte(`{}`), map[string]string{"solobeat-v": "1", tasks.GuardHeader: `{"v": 99}`})
 	info, err := asynq.NewClientFromRedisClient(r.rdb).EnqueueContext(t.Context(), task, asynq.Queue(DefaultQueue))
 	if err != nil {
 		t.Fatal(err)

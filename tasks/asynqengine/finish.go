@@ -20,10 +20,9 @@ func (e *Engine) finish(ctx context.Context, it *item, out tasks.Outcome) error 
 	var err error
 	switch out.Kind {
 	case tasks.Succeeded, tasks.Revoked:
-		e.final(ctx, it, out)
+		err = e.final(ctx, it, out)
 	case tasks.Failed:
-		e.final(ctx, it, out)
-		answer = &ended{orText(out.Err, out.Reason)}
+		answer, err = &ended{orText(out.Err, out.Reason)}, e.final(ctx, it, out)
 	case tasks.Retried:
 		answer, err = e.retried(ctx, it, out)
 	case tasks.Parked:
@@ -51,17 +50,25 @@ func orText(err error, reason tasks.Reason) error {
 }
 
 // final writes the result and forgets the past. That the task has begun stays
-// known for a day. A result that cannot be written is lost: to run the task
-// again for its sake would have its effect twice.
-func (e *Engine) final(ctx context.Context, it *item, out tasks.Outcome) {
-	if err := e.writeResult(ctx, it.id, out); err != nil {
+// known for a day. A result that a server refuses is lost: to run the task again
+// for its sake would have its effect twice, and be refused again. For a server
+// that is away the run keeps its slot, for as long as it is this process's own;
+// then the error says that the task must come back.
+func (e *Engine) final(ctx context.Context, it *item, out tasks.Outcome) error {
+	switch err := e.writeResult(ctx, it.id, out); {
+	case err == nil:
+	case !away(err):
 		e.log.Error("result is lost", "task_id", it.id, "task", it.msg.task.Name, "outcome", out.Kind.String(), "error", err)
+	default:
+		it.past.Begun = true
+		return errors.Join(err, e.notePast(ctx, it))
 	}
 	if it.past.found || it.retried > 0 {
 		if err := e.cfg.Client.Del(ctx, e.pastKey(it.id)).Err(); err != nil {
 			e.log.Debug("past of a task is left to its TTL", "task_id", it.id, "error", err)
 		}
 	}
+	return nil
 }
 
 // late drops an outcome: asynq has given the run up, and the task is another
@@ -156,7 +163,7 @@ func (e *Engine) parked(ctx context.Context, it *item, out tasks.Outcome) (error
 	delay := park.Delay(p, it.past.N, waits)
 	if waits {
 		limit := waitLimit(p, it.past.firstPark())
-		oldest, err := e.join(ctx, p.Key, it.past.firstPark(), it.who())
+		oldest, err := e.lines.join(ctx, p.Key, it.past.firstPark(), it.who())
 		if err != nil {
 			return nil, err
 		}
@@ -205,7 +212,9 @@ func (e *Engine) comeBack(ctx context.Context, it *item, a *again) error {
 	out := tasks.Outcome{Kind: tasks.Failed, Err: &tasks.Exception{
 		Type: "MaxRetriesExceededError", Module: "celery.exceptions", Args: []any{err.Error()}, Cause: err,
 	}}
-	e.final(ctx, it, out)
+	if err := e.final(ctx, it, out); err != nil {
+		e.log.Error("result is lost", "task_id", it.id, "task", it.msg.task.Name, "outcome", out.Kind.String(), "error", err)
+	}
 	return &ended{err}
 }
 

@@ -47,9 +47,10 @@ func (p *past) firstPark() time.Time {
 // unpark forgets a park.
 func (p *past) unpark() { p.FirstPark, p.For, p.Key, p.N = 0, "", "", 0 }
 
-func (e *Engine) key(rest string) string {
-	return e.cfg.KeyPrefix + "solobeat:" + e.cfg.Namespace + ":" + rest
-}
+// ownPrefix stands before our own keys.
+func ownPrefix(keyPrefix, namespace string) string { return keyPrefix + "solobeat:" + namespace + ":" }
+
+func (e *Engine) key(rest string) string { return ownPrefix(e.cfg.KeyPrefix, e.cfg.Namespace) + rest }
 
 func (e *Engine) pastKey(id string) string  { return e.key("past:" + id) }
 func (e *Engine) begunKey(id string) string { return e.key("begun:" + id) }
@@ -88,6 +89,17 @@ func (e *Engine) writePast(ctx context.Context, id string, p *past, off time.Dur
 	return e.persist(ctx, "past of a task", id, func(ctx context.Context) error {
 		return e.cfg.Client.Set(ctx, e.pastKey(id), b, pastTTL+off).Err()
 	})
+}
+
+// notePast writes a message's past with one try.
+func (e *Engine) notePast(ctx context.Context, it *item) error {
+	b, err := json.Marshal(it.past)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.tune.call)
+	defer cancel()
+	return e.cfg.Client.Set(ctx, e.pastKey(it.id), b, pastTTL).Err()
 }
 
 // persist tries a write for as long as this run is still asynq's own, and no

@@ -105,7 +105,9 @@ func (e *Engine) process(ctx context.Context, t *asynq.Task) error {
 	e.deliver(ctx, it, now, taken)
 	if it.past.Key != "" {
 		it.line = it.past.Key
-		e.leave(ctx, it.line, it.who())
+		if err := e.lines.leave(ctx, it.line, it.who()); err != nil {
+			e.log.Warn("a message stays in its line", "line", it.line, "error", err)
+		}
 	}
 	switch {
 	case errors.Is(err, errMalformed):

@@ -2,21 +2,14 @@ package asynqengine
 
 import (
 	"context"
-	_ "embed" // for the script
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/resultstore"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
-
-//go:embed result.lua
-var resultSource string
-
-// newResultScript may run on a full server: it completes what was taken.
-func newResultScript() *redisconn.Script { return redisconn.NewScript(resultSource, "allow-oom") }
 
 // resultOf is the result that an outcome leaves, nil for none.
 func resultOf(id string, out tasks.Outcome) *wire.Result {
@@ -59,8 +52,9 @@ func encodeResult(r *wire.Result) ([]byte, error) {
 	return b, err
 }
 
-// writeResult stores what an outcome leaves. ctx ends when asynq gives the run
-// up.
+// writeResult stores what an outcome leaves. A server that is away is asked
+// until ctx ends, when asynq gives the run up, or the process does; one that
+// refuses it, no longer than for the patience of a write.
 func (e *Engine) writeResult(ctx context.Context, id string, out tasks.Outcome) error {
 	r := resultOf(id, out)
 	if r == nil {
@@ -71,12 +65,25 @@ func (e *Engine) writeResult(ctx context.Context, id string, out tasks.Outcome) 
 		e.log.Error("result cannot be encoded", "task_id", id, "error", err)
 		return nil
 	}
-	key := e.cfg.ResultsKeyPrefix + wire.ResultKey(id)
-	return e.persist(ctx, "result", id, func(ctx context.Context) error {
-		_, err := e.results.Run(ctx, e.script, []string{key}, b, e.cfg.expirySeconds()).Int()
-		if err != nil {
-			return fmt.Errorf("result of %s: %w", id, err)
+	entry := resultstore.Entry{Key: e.cfg.ResultsKeyPrefix + wire.ResultKey(id), Value: b}
+	began := time.Now()
+	for n := 1; ; n++ {
+		call, cancel := context.WithTimeout(ctx, e.tune.call)
+		err := e.results.Write(call, e.cfg.expirySeconds(), entry)[0]
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case n == 1:
+			e.log.Warn("a write is tried on", "what", "result", "task_id", id, "error", err)
+		case e.cancelled.Err() != nil, !away(err) && time.Since(began) >= e.tune.patience:
+			return err
 		}
-		return nil
-	})
+		if !pause(ctx, backoff(n)) {
+			return err
+		}
+	}
 }
+
+// away tells a server that does not answer, or not yet, from one that refuses.
+func away(err error) bool { return !redisconn.Answered(err) || redisconn.Transient(err) }

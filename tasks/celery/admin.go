@@ -3,7 +3,6 @@ package celery
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,27 +12,30 @@ import (
 
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/resultstore"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
-
-// ErrNoDeadLetter: no dead letter has that id.
-var ErrNoDeadLetter = errors.New("celery: no such dead letter")
 
 // AdminConfig is what an [Admin] is made of. Broker is required.
 type AdminConfig struct {
 	Broker *redis.Client
-	// Namespace and KeyPrefix are as in [Config].
-	Namespace, KeyPrefix string
+	// Results holds the results; nil is the broker's own database.
+	Results *redis.Client
+	// Namespace, KeyPrefix and ResultsKeyPrefix are as in [Config].
+	Namespace, KeyPrefix, ResultsKeyPrefix string
 	// Queues are the queues to report; empty is "celery".
 	Queues []string
 }
 
-// Admin lists what is in the queues and who serves them. It changes nothing.
+// Admin lists what is in the queues and who serves them. It changes nothing but
+// dead letters, and those only where it is told to.
 type Admin struct {
-	cfg    AdminConfig
-	keys   keys
-	runner *redisconn.Runner
-	tails  *redisconn.Script
+	cfg     AdminConfig
+	keys    keys
+	runner  *redisconn.Runner
+	results *resultstore.Writer
+
+	tails, requeueScript *redisconn.Script
 }
 
 // NewAdmin returns an Admin. It does not connect.
@@ -45,8 +47,9 @@ func NewAdmin(cfg AdminConfig) *Admin {
 		cfg.Queues = []string{DefaultQueue}
 	}
 	return &Admin{
-		cfg: cfg, keys: keys{prefix: cfg.KeyPrefix, namespace: cfg.Namespace},
-		runner: redisconn.NewRunner(cfg.Broker), tails: redisconn.NewScript(tailsLua),
+		cfg: cfg, keys: keys{prefix: cfg.KeyPrefix, namespace: cfg.Namespace, results: cfg.ResultsKeyPrefix},
+		runner: redisconn.NewRunner(cfg.Broker), results: newResults(cfg.Results, cfg.Broker),
+		tails: redisconn.NewScript(tailsLua), requeueScript: fullScript(requeueLua),
 	}
 }
 
@@ -71,13 +74,14 @@ type Depths struct {
 	DeadDropped int64 `json:"dead_dropped"`
 }
 
-// Depths reads all numbers in one pipeline.
+// Depths reads all numbers in one transaction: a message that is taken between
+// two of them would count twice, or not at all.
 func (a *Admin) Depths(ctx context.Context) (*Depths, error) {
 	var waiting [][]*redis.IntCmd
 	var dead []*redis.IntCmd
 	var unacked, parked *redis.IntCmd
 	var dropped *redis.StringSliceCmd
-	_, err := a.cfg.Broker.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := a.cfg.Broker.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		for _, q := range a.cfg.Queues {
 			var lists []*redis.IntCmd
 			for _, key := range QueueKeys(a.keys.prefix, q) {
@@ -126,91 +130,14 @@ func (a *Admin) Tails(ctx context.Context) ([][]string, error) {
 	return slices.Collect(slices.Chunk(tails, len(keys)/len(a.cfg.Queues))), nil
 }
 
-// DeadLetter is a message that could not be run, kept with its reason.
-type DeadLetter struct {
-	// ID names the entry within its queue.
-	ID    string `json:"id"`
-	Queue string `json:"queue"`
-	// Reason is one word, Detail says more.
-	Reason tasks.Reason `json:"reason"`
-	Detail string       `json:"detail,omitempty"`
-	At     time.Time    `json:"at"`
-	// Instance is the replica that had it, List the list it came from.
-	Instance string `json:"instance,omitempty"`
-	List     string `json:"list,omitempty"`
-	// Deliveries is the number of replicas that died under it.
-	Deliveries int `json:"deliveries"`
-	// Task and TaskID are empty where they could not be read.
-	Task   string `json:"task,omitempty"`
-	TaskID string `json:"task_id,omitempty"`
-	// Raw are the message's bytes.
-	Raw []byte `json:"raw,omitempty"`
-}
-
-// DeadLetters lists the newest dead letters first, at most limit per queue
-// (0: all that are kept), without their bytes. Without queues it covers all
-// that have any.
-func (a *Admin) DeadLetters(ctx context.Context, limit int64, queues ...string) ([]DeadLetter, error) {
-	if len(queues) == 0 {
-		var err error
-		if queues, err = a.cfg.Broker.SMembers(ctx, a.keys.deadQueues()).Result(); err != nil {
-			return nil, fmt.Errorf("celery: dead letters: %w", err)
-		}
-		slices.Sort(queues)
-	}
-	if limit <= 0 {
-		limit = maxDead
-	}
-	all := []DeadLetter{}
-	for _, q := range queues {
-		msgs, err := a.cfg.Broker.XRevRangeN(ctx, a.keys.dead(q), "+", "-", limit).Result()
-		if err != nil {
-			return nil, fmt.Errorf("celery: dead letters of %s: %w", q, err)
-		}
-		for _, m := range msgs {
-			d := deadLetterOf(q, m)
-			d.Raw = nil
-			all = append(all, d)
-		}
-	}
-	return all, nil
-}
-
-// DeadLetter reads one with its bytes. An id that is not there is
-// [ErrNoDeadLetter].
-func (a *Admin) DeadLetter(ctx context.Context, queue, id string) (*DeadLetter, error) {
-	msgs, err := a.cfg.Broker.XRange(ctx, a.keys.dead(queue), id, id).Result()
-	if err != nil {
-		var reply redis.Error
-		if errors.As(err, &reply) && !errors.Is(err, redis.Nil) { // what is no stream id at all
-			return nil, fmt.Errorf("%w: %q in queue %q: %w", ErrNoDeadLetter, id, queue, err)
-		}
-		return nil, fmt.Errorf("celery: dead letter %s of %s: %w", id, queue, err)
-	}
-	if len(msgs) == 0 {
-		return nil, fmt.Errorf("%w: %q in queue %q", ErrNoDeadLetter, id, queue)
-	}
-	d := deadLetterOf(queue, msgs[0])
-	return &d, nil
-}
-
-func deadLetterOf(queue string, m redis.XMessage) DeadLetter {
-	text := func(name string) string { s, _ := m.Values[name].(string); return s }
-	ms, _ := strconv.ParseInt(text("at"), 10, 64)
-	n, _ := strconv.Atoi(text("deliveries"))
-	return DeadLetter{
-		ID: m.ID, Queue: queue, Reason: tasks.Reason(text("reason")), Detail: text("detail"), At: time.UnixMilli(ms).UTC(),
-		Instance: text("instance"), List: text("list"), Deliveries: n, Task: text("task"), TaskID: text("id"),
-		Raw: []byte(text("raw")),
-	}
-}
-
 // Replica is one process of the registry.
 type Replica struct {
 	Instance string `json:"instance"`
 	Node     string `json:"node"`
 	Host     string `json:"host"`
-	PID      int    `json:"pid"`
+	// Version is the program's, "" if it did not tell.
+	Version string `json:"version,omitempty"`
+	PID     int    `json:"pid"`
 	// Since is when it registered.
 	Since time.Time `json:"since"`
 	// Until is the instant until which it counts as alive; its heartbeat
@@ -253,7 +180,7 @@ func (a *Admin) Replicas(ctx context.Context) ([]Replica, error) {
 		since, _ := strconv.ParseInt(h["since"], 10, 64)
 		until := time.UnixMicro(int64(z.Score * 1e6)).UTC()
 		all = append(all, Replica{
-			Instance: fmt.Sprint(z.Member), Node: h["node"], Host: h["host"], PID: pid,
+			Instance: fmt.Sprint(z.Member), Node: h["node"], Host: h["host"], Version: h["version"], PID: pid,
 			Since: time.UnixMicro(since).UTC(), Until: until, Live: until.After(now.Val()), Queues: queuesOf(h["lists"]),
 		})
 	}

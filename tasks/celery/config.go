@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
@@ -41,7 +40,9 @@ type Config struct {
 	// repeat commands by itself.
 	Broker *redis.Client
 	// Results is the Redis that holds the results; nil is the broker's own
-	// database. It must be a database of the broker's server.
+	// database. In another database of the broker's server they are still
+	// written in the step that acknowledges their messages; on another server
+	// just before it.
 	Results *redis.Client
 	// Namespace keeps deployments on one Redis apart; "" is "default".
 	Namespace string
@@ -192,10 +193,6 @@ func (c *Config) check() error {
 		if slices.Contains(c.Queues[:i], q) {
 			bad("queue %q is named twice", q)
 		}
-	}
-	if c.Broker != nil && c.Results != nil && !redisconn.SameAddress(c.Broker.Options(), c.Results.Options()) {
-		bad("results are on another server (%s) than the broker (%s): only another database of the same server is supported",
-			c.Results.Options().Addr, c.Broker.Options().Addr)
 	}
 	return errors.Join(errs...)
 }

@@ -146,6 +146,9 @@ func (e *Engine) recovered(tag string, value []byte, self *replica, takenAt, tak
 // that must be dead, "" for none. The answer says per commit whether its
 // message was still there.
 func (e *Engine) settle(ctx context.Context, notAlive string, ops []settleOp) ([]bool, error) {
+	if _, err := e.storeFirst(ctx, ops); err != nil {
+		return nil, err
+	}
 	keys := []string{e.keys.unacked(), e.keys.index(), e.keys.parked(), e.keys.parkInfo(), e.keys.replicas()}
 	args := make([]any, 0, 7+3*len(ops))
 	args = append(args, e.cfg.expirySeconds(), e.resultsDB(), e.brokerDB(), e.keys.own(""), maxDead, maxDeadAge.Milliseconds(), notAlive)

@@ -33,6 +33,8 @@ type Engine struct {
 	redis   *redisconn.Runner
 	scripts *scripts
 	sources []*source
+	// elsewhere is nil where the scripts write the results.
+	elsewhere *elsewhere
 
 	clock    storeClock
 	ready    *readyQueue
@@ -112,6 +114,9 @@ func New(cfg Config) (*Engine, error) {
 		naive: map[string]bool{}, tune: defaultTuning(),
 	}
 	e.node.Store(&cfg.NodeName)
+	if cfg.Results != nil && !redisconn.SameAddress(cfg.Broker.Options(), cfg.Results.Options()) {
+		e.elsewhere = newElsewhere(cfg.Results)
+	}
 	return e, nil
 }
 
@@ -136,7 +141,7 @@ func (e *Engine) Run(ctx context.Context, run tasks.Runner) error {
 	background, stop := context.WithCancel(base)
 	var wg, runs sync.WaitGroup
 	for _, duty := range []func(context.Context){
-		e.beatLoop(l), e.refreshLoop, e.dueLoop, e.wakeLoop, e.lookLoop, e.janitorLoop, e.eventLoop,
+		e.beatLoop(l), e.refreshLoop, e.dueLoop, e.wakeLoop, e.lookLoop, e.janitorLoop, e.eventLoop, e.elsewhereLoop,
 	} {
 		wg.Go(func() { duty(background) })
 	}

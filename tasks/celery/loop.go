@@ -131,9 +131,12 @@ func (l *loop) collect() {
 }
 
 func (l *loop) queue(c *commit) {
-	if c.op == nil {
+	switch {
+	case l.e.elsewhere != nil && c.key != "":
+		l.e.finish(c) // it comes back when its result is written
+	case c.op == nil:
 		l.acks = append(l.acks, c)
-	} else {
+	default:
 		l.ops = append(l.ops, c)
 	}
 }
@@ -151,8 +154,9 @@ func (l *loop) free() int {
 		return 0
 	}
 	ahead := min(int(l.rate*aheadTime.Seconds()), aheadCalls*l.batch())
-	// What is only waiting for its ack is given up in the very next call.
-	return l.e.cfg.Concurrency + ahead - (l.e.held.len() - len(l.acks))
+	// What is only waiting for its ack is given up in the very next call; what
+	// waits for its result's own server keeps no slot.
+	return l.e.cfg.Concurrency + ahead - (l.e.held.len() - len(l.acks) - l.e.unstored())
 }
 
 // batch is the most that one call takes: what is finished while it is on its

@@ -2,7 +2,8 @@
 -- KEYS 1 replicas 2 buried 3 calls 4 own entry
 -- ARGV 1 instance 2 TTL (s) 3 how long a new one buries nobody (s) 4 host
 --      5 prefix of entry keys 6 lists, as JSON 7 pid 8 instance that this
---      replica had before, '' for none; then the node names to choose from
+--      replica had before, '' for none 9 version; then the node names to choose
+--      from
 -- returns {node name, now (µs)}
 local id = ARGV[1]
 local now = micros()
@@ -11,8 +12,8 @@ for _, other in ipairs(call('ZRANGE', KEYS[1], 0, -1)) do
   local node = call('HGET', ARGV[5] .. other, 'node')
   if node and other ~= ARGV[8] then taken[node] = true end
 end
-local node = ARGV[9]
-for i = 9, #ARGV do
+local node = ARGV[10]
+for i = 10, #ARGV do
   if not taken[ARGV[i]] then
     node = ARGV[i]
     break
@@ -28,6 +29,6 @@ if ARGV[8] ~= '' and not call('ZSCORE', KEYS[2], ARGV[8]) then
 end
 call('ZADD', KEYS[1], seconds(now + ARGV[2] * 1000000), id)
 call('HSET', KEYS[3], id, '0')
-call('HSET', KEYS[4], 'node', node, 'host', ARGV[4], 'pid', ARGV[7], 'lists', ARGV[6],
+call('HSET', KEYS[4], 'node', node, 'host', ARGV[4], 'pid', ARGV[7], 'lists', ARGV[6], 'version', ARGV[9],
   'since', whole(now), 'quiet', seconds(now + ARGV[3] * 1000000))
 return {node, whole(now)}

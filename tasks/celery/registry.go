@@ -29,7 +29,7 @@ func (e *Engine) enrol(base context.Context, old string, again func(n int, err e
 	host, _ := os.Hostname()
 	args := []any{
 		id, int64(e.tune.beatTTL / time.Second), int64(e.tune.freshQuiet / time.Second), host,
-		e.keys.entry(""), e.listNames(), os.Getpid(), old,
+		e.keys.entry(""), e.listNames(), os.Getpid(), old, e.cfg.Version,
 	}
 	for _, n := range nodeNames(e.cfg.NodeName) {
 		args = append(args, n)

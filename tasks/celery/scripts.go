@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -41,6 +40,8 @@ var (
 	probeLua string
 	//go:embed tails.lua
 	tailsLua string
+	//go:embed requeue.lua
+	requeueLua string
 )
 
 // scripts are the engine's Lua. All but probe and register may run on a full
@@ -150,9 +151,4 @@ func (r *reply) ints(i int) []int64 {
 		out = append(out, n)
 	}
 	return out
-}
-
-// denied reports whether the server refused for want of a permission.
-func denied(text string) bool {
-	return strings.Contains(text, "NOPERM") || strings.Contains(text, "user executing the script can't") || strings.Contains(text, "no permissions") || strings.Contains(text, "ACL failure")
 }

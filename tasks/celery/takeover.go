@@ -59,20 +59,18 @@ func (e *Engine) takeOver(ctx context.Context, id string) error {
 	}
 	moved := 0
 	if !dead.moved {
-		if moved, err = e.putBack(ctx, dead); err != nil {
-			return err
+		moved, err = e.putBack(ctx, dead)
+		if err == nil {
+			var again int
+			again, err = e.sweepLists(ctx, dead, true)
+			swept += again
 		}
-		var again int
-		if again, err = e.sweepLists(ctx, dead, true); err != nil {
-			return err
-		}
-		swept += again
 	}
 	if n := swept + moved; n > 0 {
 		e.log.Warn("messages of a dead replica were put back", "instance", id, "node", dead.node, "left", dead.left, "number", n)
 		call1(e.cfg.Observer.TakenOver, n)
 	}
-	return nil
+	return err
 }
 
 // sweepLists empties the dead replica's in-flight lists; moved says that its
@@ -110,12 +108,19 @@ func (e *Engine) putBack(ctx context.Context, dead *deadReplica) (int, error) {
 	}
 	from := &replica{id: dead.id}
 	moved := 0
+	var unstored error
 	for batch := range slices.Chunk(entries, maxTake) {
 		ops := make([]settleOp, len(batch))
 		items := make([]*item, len(batch))
 		for i, en := range batch {
 			items[i] = e.recovered(en.tag, []byte(en.value), from, e.clock.now(), time.Now())
 			ops[i] = e.takeOverOp(items[i], dead)
+		}
+		// What is condemned has a result. One that cannot be written now is left
+		// to a later beat, and holds nobody up.
+		if ready, err := e.storeFirst(ctx, ops); err != nil {
+			unstored = err
+			ops, items = only(ops, ready), only(items, ready)
 		}
 		mine, err := e.settle(ctx, dead.id, ops)
 		if err != nil {
@@ -128,7 +133,18 @@ func (e *Engine) putBack(ctx context.Context, dead *deadReplica) (int, error) {
 			}
 		}
 	}
-	return moved, nil
+	return moved, unstored
+}
+
+// only keeps what is marked.
+func only[T any](all []T, marked []bool) []T {
+	var kept []T
+	for i, v := range all {
+		if marked[i] {
+			kept = append(kept, v)
+		}
+	}
+	return kept
 }
 
 // entriesOf lists what a replica has in unacked, newest first.

@@ -14,7 +14,7 @@ func (e *Engine) worker(run tasks.Runner) {
 		if !ok {
 			return
 		}
-		e.finished.put(e.runOne(it, run))
+		e.finish(e.runOne(it, run))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -56,7 +57,8 @@ func (h *handler) Handle(ctx context.Context, t *tasks.Task) (json.RawMessage, e
 	}
 	log := h.log.With("task_id", t.ID, "task", t.Name)
 	stdout, stderr := guardian.NewTail(maxResult), newErrorLog(log)
-	cfg.Stdout, cfg.Stderr = stdout, stderr
+	beat := func() { tasks.Heartbeat(ctx) }
+	cfg.Stdout, cfg.Stderr = beating{beat, stdout}, beating{beat, stderr}
 	validity := newValidity(ctx)
 	cfg.Deadline = validity.deadline
 	p, err := guardian.Start(ctx, cfg)
@@ -73,6 +75,18 @@ func (h *handler) Handle(ctx context.Context, t *tasks.Task) (json.RawMessage, e
 		return result(stdout), nil
 	}
 	return nil, failure(ctx, st, stderr)
+}
+
+// beating takes a program's output for the heartbeat of its run.
+type beating struct {
+	beat func()
+	to   io.Writer
+}
+
+// Write passes on what the program writes.
+func (b beating) Write(p []byte) (int, error) {
+	b.beat()
+	return b.to.Write(p)
 }
 
 // config renders what the guardian is to run.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -284,6 +285,38 @@ func handle(t *testing.T, cfg command.Config, ready func(), cause error, wrap fu
 	r.after = time.Since(began)
 	return r
 }
+
+// What a program writes is its heartbeat, on either output.
+func TestOutputIsAHeartbeat(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{
+		"true": 0, "echo a": 1, "echo a >&2": 1, "echo a; sleep 0.2; echo b; sleep 0.2; echo c >&2": 3,
+	} {
+		var beats atomic.Int64
+		ctx := tasks.ContextWithHeartbeat(t.Context(), func() { beats.Add(1) })
+		if _, err := newHandler(t, script(text)).Handle(ctx, newTask("", "")); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if n := beats.Load(); n != want {
+			t.Errorf("%s: %d heartbeats, want %d", text, n, want)
+		}
+	}
+}
+
+// A program under a lock whose loss is only observed has no deadline.
+func TestObservedLockHasNoDeadline(t *testing.T) {
+	t.Parallel()
+	ctx := tasks.ContextWithValidity(t.Context(), noDeadline{})
+	out, err := newHandler(t, script("sleep 0.3; echo done")).Handle(ctx, newTask("", ""))
+	if err != nil || string(out) != `"done"` {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
+type noDeadline struct{}
+
+func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (noDeadline) Changed() <-chan struct{}    { return nil }
 
 func TestCancelled(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,10 @@
 // Its environment is the worker's without Solobeat's settings, which hold
 // secrets, plus SOLOBEAT_RUN_TASK_ID, _TICK, _KEY and _FENCE.
 //
+// Where the lock of its task has stall_after, each write to its standard output or
+// error is a heartbeat: a program that says nothing for so long is taken for
+// stalled, loses its lock, and is killed then.
+//
 // It runs under a guardian (package guardian): it does not outlive its lock
 // or its worker, and nothing that it started outlives it. A timeout or a
 // shutdown is TERM, and KILL 5 s later; a lost lock or record is KILL.

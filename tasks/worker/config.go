@@ -55,8 +55,22 @@ type LockConfig struct {
 	// MaxHold bounds renewal; 0 means timeout + 1 m, or
 	// [lockguard.DefaultMaxHold] without one.
 	MaxHold time.Duration
+	// MinHold keeps the lock busy so long after its grant, also if the run ends
+	// sooner; 0 for no longer than the run.
+	MinHold time.Duration
+	// StallAfter is the time without [tasks.Heartbeat] after which the lock is
+	// not renewed; 0 means never.
+	StallAfter time.Duration
 	// OnBusy says what happens while another holds the lock; "" means retry.
 	OnBusy tasks.OnBusy
+	// Wait is how long a slot waits with [tasks.OnBusyWait]; 0 means
+	// [tasks.DefaultWait].
+	Wait time.Duration
+	// OnLost says what a loss does to the run; "" means cancel.
+	OnLost tasks.OnLost
+	// OnStoreDown says what happens while the store is out of reach; "" means
+	// retry.
+	OnStoreDown tasks.OnStoreDown
 	// FenceBase is added to the store's fence.
 	FenceBase uint64
 }
@@ -112,6 +126,9 @@ type Observer struct {
 	// or a completed record (at "record"), once per task, however often its
 	// message comes.
 	StoodAside func(schedule, at string)
+	// WithoutLock is called before a run that goes on without its lock, since
+	// the lock's store is out of reach and its on_store_down says run.
+	WithoutLock func(Run)
 	// Overdue is called when a handler still runs some time after its
 	// context was cancelled, and again with ended true when it returns.
 	Overdue func(r Run, ended bool)

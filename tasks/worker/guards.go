@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/solobeat/solobeat/idempotency"
 	"github.com/solobeat/solobeat/internal/failpoint"
@@ -22,30 +23,87 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 	if l == nil {
 		return next(ctx)
 	}
-	h, err := l.guard.TryAcquire(ctx, l.key,
-		lockguard.WithTTL(l.ttl), lockguard.WithRenewEvery(l.renew), lockguard.WithMaxHold(l.maxHold), lockguard.WithExpect(l.expect),
-		lockguard.WithTaskID(r.d.Task.ID), lockguard.WithFenceBase(l.fenceBase),
-		lockguard.WithLabels(lockguard.Labels{Schedule: r.plan.schedule, Lock: l.name}))
-	if err != nil {
-		return r.notLocked(ctx, err)
+	h, out, ok := r.acquire(ctx)
+	if !ok {
+		return out
+	}
+	if h == nil { // its store is out of reach, and the lock says to run all the same
+		return next(ctx)
 	}
 	r.lock = h
 	released := false
-	release := func() {
+	release := func(giveBack bool) {
 		released = true
 		r.info.Renewals = h.Renewals()
-		_, _ = h.Release(ctx) // counted and logged by the guard
+		// Counted and logged by the guard.
+		if giveBack {
+			_, _ = h.GiveBack(ctx)
+		} else {
+			_, _ = h.Release(ctx)
+		}
 		r.free = append(r.free, l.key)
 	}
 	defer func() {
 		if !released { // a panic of the chain itself
-			release()
+			release(false)
 		}
 	}()
-	out := next(h.Context())
-	release()
+	out = next(h.Context())
+	// What is to go on elsewhere has not had its run: it does not wait for its
+	// own min_hold.
+	release(out.Kind == tasks.Returned || out.Kind == tasks.Parked)
 	out.WonLock = true
 	return out
+}
+
+// acquire takes the lock as its policies say. ok is false if the outcome stands;
+// no handle with ok means that the run goes on without its lock.
+func (r *run) acquire(ctx context.Context) (h *lockguard.Handle, out tasks.Outcome, ok bool) {
+	l := r.plan.lock
+	opts := l.options(r.d.Task.ID, r.plan.schedule)
+	h, err := l.guard.TryAcquire(ctx, l.key, opts...)
+	if errors.Is(err, lockguard.ErrBusy) && l.onBusy == tasks.OnBusyWait {
+		// A completed record answers at once, whoever holds the lock.
+		if out, ok := r.recordAnswers(ctx); ok {
+			return nil, out, false
+		}
+		h, err = l.guard.Acquire(ctx, l.key, append(opts, lockguard.WithWait(r.waitFor()), lockguard.WithWaitStop(r.w.stopWait))...)
+	}
+	switch {
+	case err == nil:
+		return h, out, true
+	case l.onStoreDown == tasks.OnStoreDownRun && storeOut(err) && !r.given():
+		r.withoutLock(err)
+		return nil, out, true
+	default:
+		return nil, r.notLocked(ctx, err), false
+	}
+}
+
+// waitFor is how long a slot waits for the lock: not beyond the time by which
+// the run must begin.
+func (r *run) waitFor() time.Duration {
+	d := r.plan.lock.wait
+	begin, _ := r.beginLimit()
+	for _, limit := range []time.Time{begin, r.parkLimit()} {
+		if !limit.IsZero() {
+			d = min(d, limit.Sub(r.d.StoreNow()))
+		}
+	}
+	return max(0, d)
+}
+
+// storeOut reports whether the store has given no answer that counts.
+func storeOut(err error) bool {
+	return errors.Is(err, lockguard.ErrStoreUnavailable) || errors.Is(err, lockguard.ErrTooSlow)
+}
+
+func (r *run) withoutLock(err error) {
+	r.w.log.Error("task runs without its lock: the lock's store is out of reach, and on_store_down says run",
+		"task_id", r.d.Task.ID, "task", r.d.Task.Name, "schedule", r.plan.schedule, "key", r.plan.lock.key, "error", err)
+	if f := r.w.cfg.Observer.WithoutLock; f != nil {
+		f(r.info)
+	}
 }
 
 // wake brings forward the oldest messages of the lines that this run has
@@ -98,10 +156,8 @@ func storeDown(err error) tasks.Outcome {
 // lockBusy: a completed record answers at once, whoever holds the lock; a
 // skip is final only for what has not begun and what nothing waits for.
 func (r *run) lockBusy(ctx context.Context, busy *lockguard.BusyError) tasks.Outcome {
-	if r.plan.record != nil {
-		if out, ok := r.peekRecord(ctx); ok {
-			return out
-		}
+	if out, ok := r.recordAnswers(ctx); ok {
+		return out
 	}
 	l := r.plan.lock
 	other := !busy.Unsure && busy.Holder.TaskID != r.d.Task.ID
@@ -134,10 +190,13 @@ func (r *run) standAside(at string) {
 	}
 }
 
-// peekRecord looks at the record without claiming it. It answers if the
-// record does; it also learns whether this task has begun.
-func (r *run) peekRecord(ctx context.Context) (tasks.Outcome, bool) {
+// recordAnswers looks at the record, where there is one, without claiming it. It
+// answers if the record does; it also learns whether this task has begun.
+func (r *run) recordAnswers(ctx context.Context) (tasks.Outcome, bool) {
 	p := r.plan.record
+	if p == nil {
+		return tasks.Outcome{}, false
+	}
 	rec, found, err := p.guard.Peek(ctx, p.key,
 		idempotency.WithRun(r.plan.schedule, r.d.Task.Name, r.d.Task.ID), idempotency.WithFingerprint(p.fingerprint))
 	r.sawRecord(rec, found)

@@ -38,9 +38,12 @@ type bench struct {
 
 // setup is what a test may change of a bench.
 type setup struct {
-	entries  map[string]worker.TaskConfig
-	wrap     []tasks.Middleware
-	started  func(worker.Run)
+	entries map[string]worker.TaskConfig
+	wrap    []tasks.Middleware
+	started func(worker.Run)
+
+	withoutLock func(worker.Run)
+
 	records  idempotency.Config
 	instance string
 	redis    *testkit.RedisServer // nil: one of its own
@@ -97,7 +100,7 @@ func newBenchOf(t *testing.T, s setup) *bench {
 		Locks:   map[string]*lockguard.Guard{"redis": b.locks},
 		Records: map[string]*idempotency.Guard{"redis": b.records},
 		Observer: worker.Observer{
-			Started:    s.started,
+			Started: s.started, WithoutLock: s.withoutLock,
 			StoodAside: func(_, at string) { b.mu.Lock(); defer b.mu.Unlock(); b.aside = append(b.aside, at) },
 			Finished:   func(r worker.Run, _ tasks.Outcome) { b.mu.Lock(); defer b.mu.Unlock(); b.runs = append(b.runs, r) },
 		},

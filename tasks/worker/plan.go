@@ -31,7 +31,10 @@ type lockPlan struct {
 	guard                       *lockguard.Guard
 	key, name                   string
 	ttl, renew, expect, maxHold time.Duration
+	minHold, stallAfter, wait   time.Duration
 	onBusy                      tasks.OnBusy
+	onLost                      tasks.OnLost
+	onStoreDown                 tasks.OnStoreDown
 	fenceBase                   uint64
 }
 
@@ -81,7 +84,11 @@ func (w *Worker) planLock(p *plan, t *tasks.Task, g *tasks.LockGuard, own TaskCo
 		}
 		l := own.Lock
 		backend = l.Backend
-		p.lock = &lockPlan{key: key, name: l.Key, ttl: l.TTL, renew: l.Renew, expect: l.Expect, maxHold: l.MaxHold, onBusy: l.OnBusy, fenceBase: l.FenceBase}
+		p.lock = &lockPlan{
+			key: key, name: l.Key, ttl: l.TTL, renew: l.Renew, expect: l.Expect, maxHold: l.MaxHold,
+			minHold: l.MinHold, stallAfter: l.StallAfter, wait: l.Wait,
+			onBusy: l.OnBusy, onLost: l.OnLost, onStoreDown: l.OnStoreDown, fenceBase: l.FenceBase,
+		}
 		if p.lock.onBusy == "" {
 			p.lock.onBusy = tasks.OnBusyRetry
 		}
@@ -89,7 +96,8 @@ func (w *Worker) planLock(p *plan, t *tasks.Task, g *tasks.LockGuard, own TaskCo
 		backend = g.Backend
 		p.lock = &lockPlan{
 			key: g.Key, name: g.Name, ttl: ms(g.TTLMS), renew: ms(g.RenewMS), expect: ms(g.ExpectMS),
-			maxHold: ms(g.MaxHoldMS), onBusy: g.OnBusy, fenceBase: g.FenceBase,
+			maxHold: ms(g.MaxHoldMS), minHold: ms(g.MinHoldMS), stallAfter: ms(g.StallAfterMS), wait: ms(g.WaitMS),
+			onBusy: g.OnBusy, onLost: g.OnLost, onStoreDown: g.OnStoreDown, fenceBase: g.FenceBase,
 		}
 	default:
 		return nil
@@ -126,6 +134,19 @@ func (l *lockPlan) defaults(timeout time.Duration) {
 	}
 	if l.maxHold <= 0 {
 		l.maxHold = maxHold(timeout)
+	}
+	if l.wait <= 0 {
+		l.wait = tasks.DefaultWait
+	}
+}
+
+// options are how the lock is taken for a run of a task.
+func (l *lockPlan) options(taskID, schedule string) []lockguard.Option {
+	return []lockguard.Option{
+		lockguard.WithTTL(l.ttl), lockguard.WithRenewEvery(l.renew), lockguard.WithMaxHold(l.maxHold), lockguard.WithExpect(l.expect),
+		lockguard.WithMinHold(l.minHold), lockguard.WithStallAfter(l.stallAfter), lockguard.WithOnLost(l.onLost),
+		lockguard.WithTaskID(taskID), lockguard.WithFenceBase(l.fenceBase),
+		lockguard.WithLabels(lockguard.Labels{Schedule: schedule, Lock: l.name}),
 	}
 }
 

@@ -170,7 +170,7 @@ func TestGuardOfALaterVersionWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later := bytes.Replace(msg, []byte(`"v": 1`), []byte(`"v": 2`), 1)
+	later := bytes.Replace(msg, []byte(`"v": 1`), []byte(`"v": 99`), 1)
 	if bytes.Equal(msg, later) {
 		t.Fatalf("no version in %s", msg)
 	}

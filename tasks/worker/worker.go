@@ -22,6 +22,9 @@ type Worker struct {
 	log   *slog.Logger
 	waker tasks.Waker
 	aside asideMemory
+
+	stopOnce sync.Once
+	stopWait chan struct{} // closed: no slot waits for a lock any more
 }
 
 // New checks the configuration and returns a worker; [ErrConfig] for all that
@@ -32,7 +35,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	cfg.PoisonAfter = max(cfg.PoisonAfter, 3)
-	w := &Worker{cfg: cfg, keys: keys, log: cfg.Logger}
+	w := &Worker{cfg: cfg, keys: keys, log: cfg.Logger, stopWait: make(chan struct{})}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
@@ -42,6 +45,10 @@ func New(cfg Config) (*Worker, error) {
 // SetWaker names the engine that brings parked messages forward when a lock
 // or a record is free again. It must be called before the first run.
 func (w *Worker) SetWaker(waker tasks.Waker) { w.waker = waker }
+
+// StopWaiting ends the waits for locks with on_busy: wait, as if their time were
+// over: call it when the worker shuts down. What waits is parked.
+func (w *Worker) StopWaiting() { w.stopOnce.Do(func() { close(w.stopWait) }) }
 
 // Run is the chain, and a [tasks.Runner].
 func (w *Worker) Run(ctx context.Context, d *tasks.Delivery) tasks.Outcome {
@@ -248,6 +255,9 @@ func (r *run) handlerContext(ctx context.Context) context.Context {
 			r.info.Fence = uint64(f)
 			ctx = tasks.ContextWithFence(ctx, r.info.Fence)
 		}
+	}
+	if r.lock != nil && r.plan.lock.stallAfter > 0 {
+		ctx = tasks.ContextWithHeartbeat(ctx, r.lock.Heartbeat)
 	}
 	switch {
 	case r.lock != nil:

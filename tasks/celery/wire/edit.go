@@ -218,6 +218,28 @@ func Retry(raw []byte, retries int, eta time.Time, headers map[string]json.RawMe
 	})
 }
 
+// Renew makes the message of a raw envelope as it was before it was ever
+// delivered: not redelivered, without a count of deliveries, under a new
+// delivery tag. headers are set on top, a nil or null value deletes one; all
+// else, id and guard included, keeps its text and order. The error is an
+// [*Error] if raw is no envelope.
+func Renew(raw []byte, headers map[string]json.RawMessage) ([]byte, error) {
+	if _, err := checked(raw); err != nil {
+		return nil, err
+	}
+	edits, err := headerEdits(headers)
+	if err != nil {
+		return nil, err
+	}
+	edits = append(edits, deleteKey("redelivered"), deleteKey(HeaderDeliveries))
+	return editObject(raw, []edit{
+		within("headers", edits...),
+		within("properties",
+			setTo("delivery_tag", appendString(nil, NewID())),
+			within("delivery_info", deleteKey("redelivered"))),
+	})
+}
+
 // fillWith sets a member that is missing or null.
 func fillWith(key string, val []byte) edit {
 	return edit{key, func(old []byte) ([]byte, error) {
