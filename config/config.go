@@ -151,8 +151,7 @@ func readError(err error) string {
 }
 
 func parseConfig(d *decoder, text []byte, env Lookup) (*Config, Problems, error) {
-	r := &configReader{d: d, c: &Config{Namespace: DefaultNamespace, Dir: filepath.Dir(d.file)}, at: map[string]*yaml.Node{}}
-	r.leaves = r.allLeaves()
+	r := newConfigReader(d, env)
 	if root := d.parse(text); root != nil && !isNull(root) {
 		r.root(root)
 	}
@@ -170,9 +169,16 @@ func parseConfig(d *decoder, text []byte, env Lookup) (*Config, Problems, error)
 	return r.c, d.problems, nil
 }
 
+func newConfigReader(d *decoder, env Lookup) *configReader {
+	r := &configReader{d: d, env: env, c: &Config{Namespace: DefaultNamespace, Dir: filepath.Dir(d.file)}, at: map[string]*yaml.Node{}}
+	r.leaves = r.allLeaves()
+	return r
+}
+
 // configReader reads solobeat.yaml.
 type configReader struct {
 	d      *decoder
+	env    Lookup
 	c      *Config
 	leaves map[string]leaf
 	// at are the values by key, from the file or the environment.
@@ -194,7 +200,7 @@ func (r *configReader) root(root *yaml.Node) {
 		return
 	}
 	fields := r.nest("")
-	fields["tasks"] = func(_, v *yaml.Node, _ string) { r.tasks = v }
+	fields["tasks"] = r.d.later(&r.tasks, r.readTasks)
 	r.d.mapping(root, "", fields)
 }
 
@@ -241,6 +247,9 @@ func (r *configReader) queues(k, v *yaml.Node, path string) {
 
 // engines reads the list of engines, which replaces what was read before.
 func (r *configReader) engines(k, v *yaml.Node, path string) {
+	if r.d.tell(wordListShape(v, EngineCelery, EngineAsynq)) {
+		return
+	}
 	const cure = "write " + EngineCelery + ", " + EngineAsynq + ", or a list of both"
 	r.c.Worker.Engines = nil
 	r.d.texts(&r.c.Worker.Engines)(k, v, path)
@@ -306,20 +315,29 @@ func (r *configReader) readURLFiles() {
 			r.d.errorf(at, path, "keep one of the two", "%s is set as well", key)
 			continue
 		}
-		b, err := ReadFile(c.path(*file))
-		text := strings.TrimSpace(string(b))
-		switch {
-		case err != nil:
-			r.d.errorf(at, path, "name a file that holds the URL alone", "%s: %s", *file, readError(err))
-		case text == "":
-			r.d.errorf(at, path, "write the URL into it, such as "+DefaultRedisURL, "%s is empty", *file)
-		case strings.ContainsAny(text, "\r\n"):
-			r.d.errorf(at, path, "leave the URL alone in it", "%s has more than one line", *file)
-		default:
+		if text := r.d.secretFile(at, path, *file, c.path(*file), "the URL"); text != "" {
 			*into[key] = text
 			r.at[key] = at // whose file the URL is
 		}
 	}
+}
+
+// secretFile reads a file that holds one value and nothing else; "" after an
+// error. The name is the path as it was written.
+func (d *decoder) secretFile(at *yaml.Node, key, name, path, what string) string {
+	b, err := ReadFile(path)
+	text := strings.TrimSpace(string(b))
+	switch {
+	case err != nil:
+		d.errorf(at, key, "name a file that holds "+what+" alone", "%s: %s", name, readError(err))
+	case text == "":
+		d.errorf(at, key, "write "+what+" into it", "%s is empty", name)
+	case strings.ContainsAny(text, "\r\n"):
+		d.errorf(at, key, "leave "+what+" alone in it", "%s has more than one line", name)
+	default:
+		return text
+	}
+	return ""
 }
 
 // path resolves a path of the file relative to the file's folder.

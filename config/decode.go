@@ -24,6 +24,9 @@ type decoder struct {
 	env map[*yaml.Node]string
 	// known is told the keys of each block; may be nil.
 	known func(path string, keys []string)
+	// describer is set where the readers shall tell what they take, and read
+	// nothing; see shape.go.
+	describer *describer
 }
 
 func newDecoder(file string) *decoder {
@@ -70,6 +73,9 @@ func (d *decoder) block(n *yaml.Node, path string, fields map[string]field, note
 	if d.known != nil {
 		d.known(path, names(fields))
 	}
+	if d.describer != nil && d.tell(d.objectShape(path, fields)) {
+		return false
+	}
 	if !d.wantMapping(n, path) {
 		return false
 	}
@@ -93,6 +99,9 @@ func (d *decoder) block(n *yaml.Node, path string, fields map[string]field, note
 
 // entries reads an object whose keys are names.
 func (d *decoder) entries(n *yaml.Node, path string, read field) {
+	if d.describer != nil && d.tell(shape{"type": "object", "additionalProperties": d.describe(read, join(path, "name"))}) {
+		return
+	}
 	if d.bad[n] || !d.wantMapping(n, path) {
 		return
 	}

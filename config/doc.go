@@ -47,10 +47,17 @@
 //
 // An entry's lock and idempotency replace those of a job's message whole; its
 // timeout and retries win over the job's. Without an entry a task of an app has
-// neither lock nor record. Keys and commands may be templates over .Params.<name>
-// and .Task.Name.
+// neither lock nor record. Keys, commands and webhooks may be templates over
+// .Params.<name> and .Task.Name. The url of a webhook and the value of a header
+// may also be a block, {file: PATH} or {env: NAME}: a secret, which is read at the
+// start, has no templates and is shown nowhere; prefix: "Bearer " is put before it.
 //
 //	command                  -                         the program and its arguments, as a list
+//	webhook                  -                         the HTTP request that the task is, a block of those below; not beside command
+//	webhook.url              -                         http or https; templates in path and query only
+//	webhook.method           POST                      POST, GET, PUT, PATCH or DELETE
+//	webhook.headers          -                         headers by name
+//	webhook.body             args and kwargs as JSON   a text, or keys and values or a list, which become JSON
 //	env                      -                         variables of the program
 //	dir                      the file's folder         working directory of the program
 //	params                   -                         names of positional arguments, for templates

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -9,41 +8,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// documented reads the tables of the package's documentation: the keys below
-// each heading, with their defaults.
+// documented are the tables of the package's documentation: the keys below each
+// heading, with their defaults.
 func documented(t *testing.T) map[string]map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
+	tables, rows := map[string]map[string]string{}, 0
+	for heading, table := range docTables(documentation) {
+		tables[heading] = map[string]string{}
+		for key, row := range table {
+			tables[heading][key] = row.value
+			rows++
+		}
 	}
-	tables := map[string]map[string]string{}
-	heading := ""
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSuffix(line, "\n")
-		if h, ok := strings.CutPrefix(line, "// # "); ok {
-			heading = h
-			tables[heading] = map[string]string{}
-			continue
-		}
-		row, ok := strings.CutPrefix(line, "//\t")
-		if !ok {
-			continue
-		}
-		var cells []string
-		for cell := range strings.SplitSeq(row, "  ") {
-			if cell = strings.TrimSpace(cell); cell != "" {
-				cells = append(cells, cell)
-			}
-		}
-		if len(cells) != 3 {
-			t.Errorf("want key, default and meaning, parted by two blanks: %q", row)
-			continue
-		}
-		if _, twice := tables[heading][cells[0]]; twice {
-			t.Errorf("%s stands twice under %s", cells[0], heading)
-		}
-		tables[heading][cells[0]] = cells[1]
+	if lines := strings.Count(documentation, "\n//\t"); rows != lines {
+		t.Errorf("%d lines of tables, %d rows: each is a key of its own, its default and its meaning, parted by two blanks", lines, rows)
 	}
 	return tables
 }
@@ -88,7 +66,7 @@ func accepted(t *testing.T) map[string][]string {
 		rest(path, names)
 	}
 	_, _, _ = parseConfig(d, []byte("redis: {}\nworker: {}\nasynq: {}\nschedule: {}\nresults: {}\nmetrics: {}\nlog: {}\ntasks: {t: "+
-		"{lock: {}, idempotency: {}, retries: {}}}\n"), nil)
+		"{lock: {}, idempotency: {}, retries: {}, webhook: {}}}\n"), nil)
 	for h, list := range keys {
 		slices.Sort(list)
 		keys[h] = slices.Compact(list)
@@ -120,7 +98,7 @@ func TestDocumentedKeys(t *testing.T) {
 		t.Errorf("keys of defaults: want - got +\n%s", diff)
 	}
 	// The lists from which unknown keys are told where they belong.
-	for _, block := range []string{"lock", "idempotency", "misfire", "retries", "dst"} {
+	for _, block := range []string{"lock", "idempotency", "misfire", "retries", "dst", "webhook"} {
 		for _, k := range keysOf(block) {
 			if !slices.Contains(keys["jobs"], block+"."+k) && !slices.Contains(keys["tasks"], block+"."+k) {
 				t.Errorf("%s.%s is no key", block, k)

@@ -49,6 +49,9 @@ func (l lockKeys) fields(d *decoder, key field) map[string]field {
 
 func fenceBase(d *decoder, into *uint64) field {
 	return func(_, v *yaml.Node, path string) {
+		if d.tell(fenceBaseShape()) {
+			return
+		}
 		n, err := strconv.ParseUint(v.Value, 10, 64)
 		if v.Kind != yaml.ScalarNode || v.ShortTag() != "!!int" || err != nil {
 			d.errorf(v, path, "write a number up to 2^52, in plain digits", "want a whole number, got %s", kindName(v))

@@ -22,6 +22,8 @@ type jobReader struct {
 	// if the job as a whole is not sound, since parsing templates is most of the
 	// work of a large file.
 	checks []func()
+	// err is what [scheduler.Job.Validate] says.
+	err error
 }
 
 // later runs a check when the job turns out to be unsound; at once for
@@ -248,6 +250,9 @@ func (j *jobReader) labels(_, v *yaml.Node, path string) {
 }
 
 func (j *jobReader) args(_, v *yaml.Node, path string) {
+	if j.d.tell(listShape()) {
+		return
+	}
 	if v.Kind != yaml.SequenceNode {
 		j.d.errorf(v, path, `write a list, for example [1, "two"]`, "want a list, got %s", kindName(v))
 		return
@@ -304,7 +309,7 @@ func (j *jobReader) checkDefaults(specs *scheduler.SpecParser) {
 	j.checkMisfire()
 }
 
-// finish checks what depends on several keys.
+// finish checks what depends on several keys; the rest is [validators]'.
 func (j *jobReader) finish(specs *scheduler.SpecParser) {
 	j.checkTask()
 	j.checkEngine()
@@ -315,14 +320,17 @@ func (j *jobReader) finish(specs *scheduler.SpecParser) {
 	}
 	j.checkMisfire()
 	j.checkRetention()
-	err := j.job.Validate()
-	if err == nil {
+}
+
+// unsound reports what the job's own validation has found.
+func (j *jobReader) unsound() {
+	if j.err == nil {
 		return
 	}
 	for _, check := range j.checks {
 		check()
 	}
-	for _, e := range scheduler.JobErrors(err) {
+	for _, e := range scheduler.JobErrors(j.err) {
 		j.report(e)
 	}
 }

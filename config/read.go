@@ -22,7 +22,7 @@ func (d *decoder) text(into *string) field {
 
 func (d *decoder) wantText(v *yaml.Node, path string) bool {
 	switch {
-	case d.bad[v]:
+	case d.tell(textShape()), d.bad[v]:
 		return false
 	case v.Kind == yaml.ScalarNode && v.ShortTag() == "!!str":
 		return true
@@ -40,7 +40,7 @@ func (d *decoder) wantText(v *yaml.Node, path string) bool {
 // what is given empty is a variable that was not filled in.
 func (d *decoder) word(into *string) field {
 	return func(_, v *yaml.Node, path string) {
-		if !d.wantText(v, path) {
+		if d.tell(wordShape()) || !d.wantText(v, path) {
 			return
 		}
 		if strings.TrimSpace(v.Value) == "" {
@@ -55,6 +55,9 @@ func (d *decoder) word(into *string) field {
 // whose own syntax decides.
 func (d *decoder) scalar(into *string, cure string) field {
 	return func(_, v *yaml.Node, path string) {
+		if d.tell(wordShape()) {
+			return
+		}
 		if v.Kind != yaml.ScalarNode || isNull(v) || v.ShortTag() == "!!bool" {
 			d.errorf(v, path, cure, "want text, got %s", kindName(v))
 			return
@@ -70,6 +73,9 @@ func (d *decoder) scalar(into *string, cure string) field {
 // texts reads a list of strings; one string alone is a list of one.
 func (d *decoder) texts(into *[]string) field {
 	return func(k, v *yaml.Node, path string) {
+		if d.tell(textsShape(v)) {
+			return
+		}
 		items := v.Content
 		switch {
 		case v.Kind == yaml.ScalarNode && !isNull(v):
@@ -89,6 +95,9 @@ func (d *decoder) texts(into *[]string) field {
 // integer reads a whole number within bounds.
 func (d *decoder) integer(into *int, low, high int) field {
 	return func(_, v *yaml.Node, path string) {
+		if d.tell(integerShape(low, high)) {
+			return
+		}
 		n, err := strconv.Atoi(v.Value)
 		switch {
 		case v.Kind == yaml.ScalarNode && v.ShortTag() == "!!str" && err == nil:
@@ -105,6 +114,9 @@ func (d *decoder) integer(into *int, low, high int) field {
 
 func (d *decoder) boolean(into *bool) field {
 	return func(_, v *yaml.Node, path string) {
+		if d.tell(booleanShape()) {
+			return
+		}
 		b, err := strconv.ParseBool(v.Value)
 		if v.Kind != yaml.ScalarNode || v.ShortTag() != "!!bool" || err != nil {
 			d.errorf(v, path, "write true or false, without quotes", "want true or false, got %s", kindName(v))
@@ -121,7 +133,7 @@ func oneOf[T ~string](d *decoder, into *T, words ...T) field {
 		list[i] = string(w)
 	}
 	return func(_, v *yaml.Node, path string) {
-		if !d.wantText(v, path) {
+		if d.tell(wordsShape(list)) || !d.wantText(v, path) {
 			return
 		}
 		if !slices.Contains(list, v.Value) {
@@ -135,6 +147,9 @@ func oneOf[T ~string](d *decoder, into *T, words ...T) field {
 // duration reads what [ParseDuration] reads, from low on.
 func (d *decoder) duration(into *time.Duration, low time.Duration) field {
 	return func(_, v *yaml.Node, path string) {
+		if d.tell(durationShape(low)) {
+			return
+		}
 		if v.Kind != yaml.ScalarNode || isNull(v) || v.ShortTag() == "!!bool" {
 			d.errorf(v, path, durationCure(""), "want a duration, got %s", kindName(v))
 			return
@@ -172,6 +187,9 @@ func off(v *yaml.Node) bool {
 func (d *decoder) orOff(v *yaml.Node, path string) bool {
 	if v.Kind == yaml.MappingNode {
 		return true
+	}
+	if d.tell(offShape()) {
+		return false
 	}
 	d.errorf(v, path, "write its keys below it, indented, or off", "want keys and values, got %s", kindName(v))
 	return false

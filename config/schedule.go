@@ -3,7 +3,9 @@ package config
 import (
 	"fmt"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -37,7 +39,7 @@ func ParseSchedule(path string, text []byte) ([]*scheduler.Job, Problems, error)
 }
 
 func parseSchedule(d *decoder, text []byte) ([]*scheduler.Job, Problems, error) {
-	r := &scheduleReader{d: d, specs: scheduler.NewSpecParser(), queues: map[string]bool{DefaultQueue: true}}
+	r := newScheduleReader(d)
 	root := d.parse(text)
 	switch {
 	case root != nil && !isNull(root):
@@ -50,6 +52,10 @@ func parseSchedule(d *decoder, text []byte) ([]*scheduler.Job, Problems, error) 
 		return nil, d.problems, err
 	}
 	return r.jobs, d.problems, nil
+}
+
+func newScheduleReader(d *decoder) *scheduleReader {
+	return &scheduleReader{d: d, specs: scheduler.NewSpecParser(), queues: map[string]bool{DefaultQueue: true}}
 }
 
 // IsScheduleFile reports whether a file's text looks like a schedule: it has
@@ -72,6 +78,9 @@ type scheduleReader struct {
 	// defaults is what each job begins with; nil without defaults:.
 	defaults *jobReader
 	jobs     []*scheduler.Job
+	// read are the jobs whose validation may still be going on.
+	read       []*jobReader
+	validators *validators
 	// queues are those that the jobs publish to.
 	queues map[string]bool
 	// locked are the jobs whose lock has a key without a template.
@@ -84,8 +93,8 @@ func (r *scheduleReader) root(root *yaml.Node) {
 	var jobs, defaults *yaml.Node
 	ok := r.d.mapping(root, "", map[string]field{
 		"version":  r.version,
-		"defaults": func(_, v *yaml.Node, _ string) { defaults = v },
-		"jobs":     func(_, v *yaml.Node, _ string) { jobs = v },
+		"defaults": r.d.later(&defaults, r.readDefaults),
+		"jobs":     r.d.later(&jobs, func(v *yaml.Node) { r.d.entries(v, "jobs", r.job) }),
 	})
 	if !ok {
 		return
@@ -106,11 +115,46 @@ func (r *scheduleReader) root(root *yaml.Node) {
 		r.d.errorf(jobs, "jobs", "split the file over namespaces", "%d jobs, at most %d are read", n, maxJobs)
 		return
 	}
+	r.validators = startValidators()
 	r.d.entries(jobs, "jobs", r.job)
+	r.validators.wait()
+	for _, j := range r.read {
+		j.unsound()
+		r.jobs = append(r.jobs, j.job)
+		r.note(j)
+	}
 	r.checkKeys()
 }
 
+// validators run [scheduler.Job.Validate], which is half of the work of a large
+// file, on all CPUs while further jobs are being read.
+type validators struct {
+	jobs chan *jobReader
+	done sync.WaitGroup
+}
+
+func startValidators() *validators {
+	v := &validators{jobs: make(chan *jobReader, 64)}
+	for range runtime.GOMAXPROCS(0) {
+		v.done.Go(func() {
+			for j := range v.jobs {
+				j.err = j.job.Validate()
+			}
+		})
+	}
+	return v
+}
+
+// wait returns when all are done.
+func (v *validators) wait() {
+	close(v.jobs)
+	v.done.Wait()
+}
+
 func (r *scheduleReader) version(_, v *yaml.Node, path string) {
+	if r.d.tell(shape{"const": 1}) {
+		return
+	}
 	if v.Kind != yaml.ScalarNode || v.ShortTag() != "!!int" || v.Value != "1" {
 		r.d.errorf(v, path, "write version: 1", "%s is not known", kindName(v))
 	}
@@ -149,8 +193,8 @@ func (r *scheduleReader) job(k, v *yaml.Node, path string) {
 	}
 	j.guess(v, fields)
 	j.finish(r.specs)
-	r.jobs = append(r.jobs, j.job)
-	r.note(j)
+	r.read = append(r.read, j)
+	r.validators.jobs <- j
 }
 
 // guess notes what keys with wrong names were meant to be, so that they are

@@ -74,6 +74,17 @@ func elsewhere(path, word string, known []string) string {
 	if _, job, ok := strings.Cut(path, "jobs."); ok && !strings.Contains(job, ".") && slices.Contains([]string{"command", "cmd", "shell", "script", "run"}, word) {
 		return "write the program into solobeat.yaml, under tasks: NAME: command:, and name it here by task:"
 	}
+	if _, job, ok := strings.Cut(path, "jobs."); ok && !strings.Contains(job, ".") && slices.Contains([]string{"webhook", "http", "url", "request"}, word) {
+		return "write the request into solobeat.yaml, under tasks: NAME: webhook:, and name it here by task:"
+	}
+	if strings.HasSuffix(path, ".webhook") {
+		switch word {
+		case "url_file":
+			return "write url: {file: PATH}"
+		case "timeout", "retries", "params", "lock", "idempotency":
+			return "write it beside webhook:, not in it"
+		}
+	}
 	if path == "defaults" && slices.Contains([]string{"task", "args", "kwargs", "cron", "every", "at", "enabled"}, word) {
 		return "write it in each job"
 	}
@@ -108,6 +119,8 @@ func keysOf(block string) []string {
 			"timezone", "engine", "queue", "days", "jitter", "timeout", "expires", "priority", "retries",
 			"lock", "idempotency", "misfire", "dst", "owner", "runbook", "labels",
 		}
+	case "webhook":
+		return []string{"url", "method", "headers", "body"}
 	case "worker":
 		return []string{"engines", "queues", "concurrency", "grace", "poison_after"}
 	}

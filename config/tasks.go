@@ -11,6 +11,7 @@ import (
 	"github.com/solobeat/solobeat/internal/render"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/command"
+	"github.com/solobeat/solobeat/tasks/webhook"
 	"github.com/solobeat/solobeat/tasks/worker"
 )
 
@@ -18,9 +19,10 @@ import (
 type Task struct {
 	// Name is the task's name.
 	Name string
-	// Command is the ready-made handler, nil where the handler is a program's
-	// own.
+	// Command or Webhook is the ready-made handler; both are nil where the handler
+	// is a program's own.
 	Command *command.Config
+	Webhook *webhook.Config
 	// Config is what the worker's chain takes.
 	Config worker.TaskConfig
 
@@ -34,7 +36,7 @@ func (r *configReader) readTasks(n *yaml.Node) {
 		return
 	}
 	r.d.entries(n, "tasks", func(k, v *yaml.Node, path string) {
-		t := &taskReader{places: newPlaces(r.d, path, k), c: r.c, task: Task{Name: k.Value}}
+		t := &taskReader{places: newPlaces(r.d, path, k), c: r.c, env: r.env, task: Task{Name: k.Value}}
 		if !tasks.ValidName(k.Value) {
 			r.d.errorf(k, path, "write letters, digits and _.:/- only, such as reports.hourly", "%s is no task name", shown(k.Value))
 		}
@@ -49,6 +51,7 @@ func (r *configReader) readTasks(n *yaml.Node) {
 type taskReader struct {
 	places
 	c    *Config
+	env  Lookup
 	task Task
 }
 
@@ -58,6 +61,7 @@ type entry struct {
 	env          map[string]string
 	dir, ack     string
 	lock, record *yaml.Node
+	webhook      *yaml.Node
 }
 
 func (r *taskReader) read(v *yaml.Node) {
@@ -65,23 +69,29 @@ func (r *taskReader) read(v *yaml.Node) {
 	var e entry
 	r.block(v, "", r.path, map[string]field{
 		"command":     func(k, v *yaml.Node, path string) { r.readArgv(&e, k, v, path) },
+		"webhook":     d.later(&e.webhook, r.webhook),
 		"params":      r.names(&cfg.Params),
 		"env":         func(_, v *yaml.Node, path string) { e.env = r.readEnv(v, path) },
 		"dir":         d.word(&e.dir),
 		"timeout":     d.duration(&cfg.Timeout, time.Second),
 		"retries":     func(k, v *yaml.Node, path string) { cfg.Retries = readRetries(&r.places, k, v, path, nil) },
 		"ack":         oneOf(d, &e.ack, "late", "early"),
-		"lock":        func(_, v *yaml.Node, _ string) { e.lock = v },
-		"idempotency": func(_, v *yaml.Node, _ string) { e.record = v },
+		"lock":        d.later(&e.lock, func(v *yaml.Node) { r.lock(v, false) }),
+		"idempotency": d.later(&e.record, r.record),
 	})
 	cfg.AckEarly = e.ack == "early"
-	if e.lock != nil && r.wantBlock(e.lock, "lock") {
+	if e.lock != nil {
 		r.lock(e.lock, e.record != nil)
 	}
-	if e.record != nil && r.wantBlock(e.record, "idempotency") {
+	if e.record != nil {
 		r.record(e.record)
 	}
+	if e.webhook != nil {
+		r.webhook(e.webhook)
+	}
 	switch {
+	case r.own["command"] != nil && e.webhook != nil:
+		r.errorf([]string{"webhook", "command"}, "keep one of the two", "the task has a command as well")
 	case r.own["command"] != nil && !r.settled("command"):
 		r.command(e)
 	case r.own["command"] == nil && r.own["env"] != nil:
@@ -102,6 +112,9 @@ func (r *taskReader) wantBlock(v *yaml.Node, key string) bool {
 }
 
 func (r *taskReader) readArgv(e *entry, k, v *yaml.Node, path string) {
+	if r.d.tell(shape{"type": "array", "items": textShape(), "minItems": 1}) {
+		return
+	}
 	if v.Kind != yaml.SequenceNode {
 		r.d.errorf(v, path, `write a list of the program and its arguments, such as ["./build-report", "--day", "{{ .Params.day }}"]`,
 			"want a list, got %s", kindName(v))
@@ -160,16 +173,24 @@ func (r *taskReader) command(e entry) {
 		r.errorf([]string{"dir"}, "write it out", "the working directory cannot be a template")
 	}
 	for _, fe := range command.FieldErrors(cc.Validate()) {
-		msg, cure := fe.Msg, fe.Cure
-		if fe.Err != nil {
-			msg, cure = templateText(fe.Err, cure)
-		}
-		r.errorf([]string{fe.Field}, cure, "%s", msg)
+		r.fieldError(fe.Field, fe)
 	}
 	r.task.Command = cc
 }
 
+// fieldError takes over what a ready-made handler says of its configuration.
+func (r *taskReader) fieldError(key string, fe *command.FieldError) {
+	msg, cure := fe.Msg, fe.Cure
+	if fe.Err != nil {
+		msg, cure = templateText(fe.Err, cure)
+	}
+	r.errorf([]string{key}, cure, "%s", msg)
+}
+
 func (r *taskReader) lock(v *yaml.Node, record bool) {
+	if !r.wantBlock(v, "lock") {
+		return
+	}
 	l := &worker.LockConfig{Key: r.c.Redis.GlobalKeyPrefix + "solobeat:" + r.c.Namespace + ":lock:task:" + r.task.Name}
 	keys := lockKeys{
 		key: &l.Key, backend: &l.Backend, ttl: &l.TTL, renew: &l.Renew, expect: &l.Expect, maxHold: &l.MaxHold,
@@ -193,6 +214,9 @@ func (r *taskReader) lock(v *yaml.Node, record bool) {
 }
 
 func (r *taskReader) record(v *yaml.Node) {
+	if !r.wantBlock(v, "idempotency") {
+		return
+	}
 	rec := &worker.RecordConfig{}
 	r.block(v, "idempotency.", r.path+".idempotency", map[string]field{
 		"key":         r.d.word(&rec.Key),

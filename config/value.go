@@ -25,6 +25,9 @@ func (r values) read(n *yaml.Node, path string) any {
 	switch {
 	case r.d.bad[n]:
 		return nil
+	case n.Kind == yaml.SequenceNode && r.d.tell(listShape()), n.Kind == yaml.MappingNode && r.d.tell(shape{"type": "object"}),
+		n.Kind == yaml.ScalarNode && r.d.tell(scalarShape()):
+		return nil
 	case n.Kind == yaml.SequenceNode:
 		list := make([]any, 0, len(n.Content))
 		for i, item := range n.Content {

@@ -165,8 +165,9 @@ func (j *Job) DeadlineOf(tick time.Time) time.Duration {
 	}
 }
 
-// delay is the job's fixed part of its jitter, in whole milliseconds.
-func (j *Job) delay() time.Duration {
+// Delay is the job's fixed part of its jitter, in whole milliseconds: so long after
+// each tick its message is published.
+func (j *Job) Delay() time.Duration {
 	ms := j.Jitter.Milliseconds()
 	if ms <= 0 {
 		return 0

@@ -215,8 +215,8 @@ func TestJitterIsStable(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	for _, name := range []string{"a", "b", "ab", "ba", "c"} {
 		j := &Job{Name: name, Jitter: time.Hour}
-		d := j.delay()
-		if d < 0 || d >= time.Hour || d != j.delay() {
+		d := j.Delay()
+		if d < 0 || d >= time.Hour || d != j.Delay() {
 			t.Errorf("%s: %s", name, d)
 		}
 		seen[d] = true
@@ -224,7 +224,7 @@ func TestJitterIsStable(t *testing.T) {
 	if len(seen) != 5 {
 		t.Errorf("%d delays for 5 names", len(seen))
 	}
-	if d := (&Job{Name: "a"}).delay(); d != 0 {
+	if d := (&Job{Name: "a"}).Delay(); d != 0 {
 		t.Errorf("delay %s without jitter", d)
 	}
 }

@@ -243,9 +243,12 @@ func (s *Scheduler) settle(ctx context.Context, a asked, r ClaimResult) {
 			break
 		}
 		s.fired(a)
-		obs.lag(name, r.Now.Sub(tick.At))
+		obs.lag(name, r.Now.Sub(a.claim.Due))
 	case Missed:
 		s.missed(a)
+		e.mark = tick.At
+	case Paused:
+		s.paused(a)
 		e.mark = tick.At
 	case Duplicate:
 		s.duplicate(a, r)
@@ -275,7 +278,7 @@ func (s *Scheduler) settle(ctx context.Context, a asked, r ClaimResult) {
 	switch r.Outcome {
 	case Fired, Duplicate:
 		s.recovered(e)
-	case Missed:
+	case Missed, Paused:
 		e.failures = 0 // the next tick has its own tries; set aside it stays until one succeeds
 	default:
 	}
@@ -300,6 +303,14 @@ func (s *Scheduler) missed(a asked) {
 	s.log.Warn("tick missed", "schedule", name, "tick", a.plan.tick.Label, "ticks", n)
 }
 
+// paused reports a tick that this replica settled without a message, since
+// somebody has paused the job.
+func (s *Scheduler) paused(a asked) {
+	name, n := a.entry.job.Name, a.plan.jump+1
+	s.cfg.Observer.tick(name, TickPaused, n)
+	s.log.Debug("tick not published: the job is paused", "schedule", name, "tick", a.plan.tick.Label, "ticks", n)
+}
+
 // duplicate reports a tick that was settled already. One that this replica
 // itself settled, in a call whose reply was lost, is its own.
 func (s *Scheduler) duplicate(a asked, r ClaimResult) {
@@ -308,8 +319,10 @@ func (s *Scheduler) duplicate(a asked, r ClaimResult) {
 	case r.By == s.cfg.ID && r.Last.Equal(tick):
 		switch {
 		case a.entry.unsure.IsZero():
-		case r.LastMissed:
+		case r.LastAs == Missed:
 			s.missed(a)
+		case r.LastAs == Paused:
+			s.paused(a)
 		default:
 			s.fired(a)
 		}

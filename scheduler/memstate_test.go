@@ -32,7 +32,7 @@ type memState struct {
 type memJob struct {
 	JobState
 	gen, civil, lastRev, by string
-	missed                  bool
+	as                      Outcome
 }
 
 type memReplica struct {
@@ -131,6 +131,18 @@ func (m *memState) Load(ctx context.Context, jobs []string) ([]JobState, error) 
 		}
 	}
 	return states, nil
+}
+
+// pause pauses a job, or ends that, as pause.lua does.
+func (m *memState) pause(job string, on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j, now := m.jobs[job], m.now()
+	if on {
+		j.Paused = &Pause{Since: now, By: "ops"}
+		return
+	}
+	j.Paused, j.Since = nil, maxTime(j.Since, now)
 }
 
 // Beat implements State.
@@ -278,7 +290,7 @@ func (m *memState) claim(r Replica, c Claim) ClaimResult {
 		res.Outcome, res.Mark = Unseeded, now
 		return res
 	}
-	res.Mark, res.Last, res.By, res.LastMissed = j.Mark(), j.Last, j.by, j.missed
+	res.Mark, res.Last, res.By, res.LastAs = j.Mark(), j.Last, j.by, j.as
 	missed := c.Step != Sent && (now.After(c.MissAfter) || c.Step == Whole && c.List == "")
 	switch {
 	case !c.Tick.After(res.Mark):
@@ -295,18 +307,24 @@ func (m *memState) claim(r Replica, c Claim) ClaimResult {
 		res.Outcome = Gap
 		return res
 	}
-	if c.Step == Look && !missed {
+	paused := j.Paused != nil && c.Step != Sent
+	if c.Step == Look && !missed && !paused {
 		res.Outcome = Fired
 		return res
 	}
 	j.Last, j.Label, j.civil, j.lastRev, j.by = c.Tick, c.Label, c.Civil, c.Revision, r.ID
-	j.missed = missed
-	j.Missed += int64(c.Jumped)
-	if missed {
-		j.Missed++
-		res.Outcome = Missed
+	switch {
+	case paused:
+		j.Skipped += int64(c.Jumped) + 1
+		j.as, res.Outcome = Paused, Paused
+		return res
+	case missed:
+		j.Missed += int64(c.Jumped) + 1
+		j.as, res.Outcome = Missed, Missed
 		return res
 	}
+	j.as = Fired
+	j.Missed += int64(c.Jumped)
 	j.Seq++
 	if c.Step == Whole {
 		m.published = append(m.published, memMessage{job: c.Job, tick: c.Tick, at: now, id: c.TaskID, by: r.ID})

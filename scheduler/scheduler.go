@@ -60,6 +60,7 @@ const (
 	TickEnqueued  TickOutcome = "enqueued"
 	TickDuplicate TickOutcome = "duplicate"
 	TickMissed    TickOutcome = "missed"
+	TickPaused    TickOutcome = "paused"
 	TickStale     TickOutcome = "stale"
 	TickError     TickOutcome = "error"
 )
@@ -70,8 +71,8 @@ const (
 type Observer struct {
 	// Tick: n ticks of a job were settled with this outcome.
 	Tick func(schedule string, outcome TickOutcome, n int)
-	// Lag: a tick was published this long after it was due, by the store's
-	// clock.
+	// Lag: a tick was published this long after it was due (its jitter counts
+	// from the tick), by the store's clock.
 	Lag func(schedule string, lag time.Duration)
 	// Next: the job's next tick.
 	Next func(schedule string, tick time.Time)
@@ -146,7 +147,8 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	s.clock = &storeClock{state: cfg.State, local: s.local}
 	var errs []error
-	for _, j := range cfg.Jobs {
+	all := checkAll(cfg.Jobs)
+	for i, j := range cfg.Jobs {
 		if _, twice := s.revisions[j.Name]; twice {
 			errs = append(errs, &JobError{Job: j.Name, Field: "name", Msg: "is used twice", Cure: "rename one of the two"})
 			continue
@@ -156,15 +158,14 @@ func New(cfg Config) (*Scheduler, error) {
 			errs = append(errs, &JobError{Job: j.Name, Field: "engine", Msg: fmt.Sprintf("%q is not served here", j.Engine), Cure: "name another engine"})
 			continue
 		}
-		tmpl, err := j.check()
-		if err != nil {
+		if err := all[i].err; err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		if j.Disabled {
 			continue
 		}
-		s.entries = append(s.entries, &entry{job: j, tmpl: tmpl, revision: s.revisions[j.Name], delay: j.delay(), index: -1})
+		s.entries = append(s.entries, &entry{job: j, tmpl: all[i].tmpl, revision: s.revisions[j.Name], delay: j.Delay(), index: -1})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

@@ -48,6 +48,10 @@ const (
 // state when memory runs out.
 var ErrUnsafePolicy = errors.New("scheduler: the store may evict schedule state")
 
+// ErrUnknownJob is returned by an [Admin] for a job of which its store knows
+// nothing.
+var ErrUnknownJob = errors.New("scheduler: unknown job")
+
 // Replica is one scheduler with the file that it has loaded.
 type Replica struct {
 	// ID is the instance id, random per process.
@@ -147,6 +151,8 @@ const (
 	Gap
 	// Missed: too late; recorded as missed.
 	Missed
+	// Paused: somebody has paused the job; recorded as paused.
+	Paused
 	// Unseeded: the store knew nothing of the job, which now starts afresh.
 	Unseeded
 )
@@ -166,6 +172,8 @@ func (o Outcome) String() string {
 		return "GAP"
 	case Missed:
 		return "MISSED"
+	case Paused:
+		return "PAUSED"
 	case Unseeded:
 		return "UNSEEDED"
 	default:
@@ -188,11 +196,11 @@ type ClaimResult struct {
 	// Aside tells, for Fired, that this replica claimed the tick but another
 	// had published it.
 	Aside bool
-	// By and Last tell who settled the last tick, for Duplicate; LastMissed,
-	// that it was settled without a message.
-	By         string
-	Last       time.Time
-	LastMissed bool
+	// By and Last tell who settled the last tick, for Duplicate; LastAs, what it
+	// was settled as: Fired, Missed or Paused, 0 if that is not known.
+	By     string
+	Last   time.Time
+	LastAs Outcome
 	// Wait is the time left, for Early.
 	Wait time.Duration
 	// Generation is the current file's, for Stale: as long as it is current the
@@ -211,9 +219,13 @@ type JobState struct {
 	// Last is the last settled tick, zero if none; Label its civil label.
 	Last  time.Time `json:"last,omitzero"`
 	Label string    `json:"label,omitempty"`
-	// Seq counts the published ticks, Missed those recorded as missed.
-	Seq    int64 `json:"seq"`
-	Missed int64 `json:"missed"`
+	// Seq counts the published ticks, Missed those recorded as missed, Skipped
+	// those for which the job was paused.
+	Seq     int64 `json:"seq"`
+	Missed  int64 `json:"missed"`
+	Skipped int64 `json:"skipped"`
+	// Paused is set while the job is paused.
+	Paused *Pause `json:"paused,omitempty"`
 	// Since is when the current revision became active: ticks up to it do not
 	// fire.
 	Since time.Time `json:"since,omitzero"`
@@ -222,8 +234,8 @@ type JobState struct {
 	Current  bool   `json:"current"`
 	// Next is the tick after Last as its claimant reckoned it.
 	Next time.Time `json:"next,omitzero"`
-	// At is when the last tick was settled, By the replica, Result fired or
-	// missed, TaskID the message.
+	// At is when the last tick was settled, By the replica, Result fired,
+	// missed or paused, TaskID the message.
 	At     time.Time `json:"at,omitzero"`
 	By     string    `json:"by,omitempty"`
 	Result string    `json:"result,omitempty"`
@@ -232,6 +244,14 @@ type JobState struct {
 	// without a run; LastSuccess is when a run last succeeded.
 	LastBegun   time.Time `json:"last_begun,omitzero"`
 	LastSuccess time.Time `json:"last_success,omitzero"`
+}
+
+// Pause says since when a job's ticks are not published, who wanted that, and
+// why.
+type Pause struct {
+	Since  time.Time `json:"since"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // RunNote tells how far a run of a job has come.
@@ -257,17 +277,22 @@ type HistoryEntry struct {
 	// At is when, by the store's clock.
 	At time.Time `json:"at"`
 	// Outcome of a decision is fired, missed, jumped (older late ticks that a
-	// newer one replaced) or seeded (the state was new or lost); of a run it is
-	// a [tasks.Kind] in words, skipped or replayed.
+	// newer one replaced), paused (ticks of a paused job, in one entry for all
+	// that follow each other) or seeded (the state was new or lost); of what
+	// somebody did by hand pause, resume or triggered; of a run it is a
+	// [tasks.Kind] in words, skipped or replayed.
 	Outcome string `json:"outcome"`
 	// Tick and Label name the tick; Count is how many ticks the entry is about.
 	Tick  time.Time `json:"tick,omitzero"`
 	Label string    `json:"label,omitempty"`
 	Count int64     `json:"count"`
-	// By is the replica, TaskID the message, LateMS how late it was.
+	// By is the replica or the person, TaskID the message, LateMS how long after
+	// its due time (tick and jitter) it was published or settled, Reason why
+	// somebody paused or resumed the job.
 	By     string `json:"by,omitempty"`
 	TaskID string `json:"task_id,omitempty"`
 	LateMS int64  `json:"late_ms"`
+	Reason string `json:"reason,omitempty"`
 	// Run is what is known of a run, nil for a decision about a tick.
 	Run *RunEntry `json:"run,omitempty"`
 }
@@ -342,6 +367,16 @@ type Admin interface {
 	// NoteRun keeps how far the job's runs have come. It tells whether a run of
 	// the same task had succeeded before this one did.
 	NoteRun(ctx context.Context, job string, r RunNote) (again bool, err error)
+	// Pause stops the ticks of a job from now on, for all replicas and until
+	// Resume: they are settled as paused. A pause that is in force stays as it
+	// is; it is returned, with false. [ErrUnknownJob] if the store has no such job.
+	Pause(ctx context.Context, job, by, reason string) (p Pause, changed bool, err error)
+	// Resume ends a pause, which it returns: the job has ticks again from now
+	// on, and none up to now. False says that the job was not paused.
+	Resume(ctx context.Context, job, by, reason string) (p Pause, changed bool, err error)
+	// NoteTrigger adds to a job's history that somebody asked for a run. At is
+	// set by the store.
+	NoteTrigger(ctx context.Context, job string, e HistoryEntry) error
 	// Replicas lists the live schedulers, the newest load first.
 	Replicas(ctx context.Context) ([]ReplicaInfo, error)
 }

@@ -37,14 +37,19 @@ var (
 type RetryError struct {
 	// After is the wait; 0 takes the policy's delay.
 	After time.Duration
-	// Max is the largest number of retries; 0 means 3.
+	// Max is the largest number of retries; 0 means 3, [OwnRetries] what the
+	// task's own policy says.
 	Max int
 	// Cause is the reason, may be nil.
 	Cause error
 }
 
+// OwnRetries is the number of retries that the task's own policy says.
+const OwnRetries = -1
+
 // Retry returns an error that asks for another run after the given wait (0:
-// 10 s doubling to 10 m). Max bounds the number of retries; 0 means 3.
+// 10 s doubling to 10 m). Max bounds the number of retries; 0 means 3,
+// [OwnRetries] what the task's own policy says.
 func Retry(cause error, after time.Duration, maxRetries int) error {
 	return &RetryError{After: after, Max: maxRetries, Cause: cause}
 }

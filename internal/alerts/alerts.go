@@ -146,12 +146,17 @@ func lockAlerts() []Alert {
 	}
 }
 
+// notPaused is a query by schedule, less the jobs that somebody has paused.
+func notPaused(query string) string {
+	return "(" + query + " unless max by (schedule) (solobeat_schedule_paused) == 1)"
+}
+
 func scheduleAlerts() []Alert {
 	return []Alert{
 		{
 			Name: "TickNeverAcquired", Severity: Critical, For: 5 * time.Minute,
-			Query: `max by (schedule) (solobeat_schedule_last_due_tick_timestamp_seconds)` +
-				` - (max by (schedule) (solobeat_schedule_last_acquired_tick_timestamp_seconds) or max by (schedule) (solobeat_schedule_created_timestamp_seconds))`,
+			Query: notPaused(`max by (schedule) (solobeat_schedule_last_due_tick_timestamp_seconds)` +
+				` - (max by (schedule) (solobeat_schedule_last_acquired_tick_timestamp_seconds) or max by (schedule) (solobeat_schedule_created_timestamp_seconds))`),
 			Op:          Above,
 			Summary:     "No worker has begun a job's last tick.",
 			Description: `The last tick of {{ $labels.schedule }} was due over 5 minutes ago, and no worker has begun to run it. Look whether workers serve its queue, and who holds its lock.`,
@@ -164,15 +169,15 @@ func scheduleAlerts() []Alert {
 		},
 		{
 			Name: "ScheduleNoSuccess", Severity: Critical,
-			Query: `time() - max by (schedule) ({__name__=~"solobeat_schedule_created_timestamp_seconds|solobeat_schedule_last_success_timestamp_seconds"})` +
-				` - max by (schedule) (solobeat_schedule_max_gap_seconds) - max by (schedule) (solobeat_schedule_grace_seconds)`,
+			Query: notPaused(`time() - max by (schedule) ({__name__=~"solobeat_schedule_created_timestamp_seconds|solobeat_schedule_last_success_timestamp_seconds"})` +
+				` - max by (schedule) (solobeat_schedule_max_gap_seconds) - max by (schedule) (solobeat_schedule_grace_seconds)`),
 			Op:          Above,
 			Summary:     "A job has not succeeded for too long.",
 			Description: `{{ $labels.schedule }} has not succeeded for its longest gap between two ticks and its grace, and {{ $value | humanizeDuration }} more. Its history says what its last runs came to.`,
 		},
 		{
 			Name: "ScheduleOverdue", Severity: Critical, For: time.Minute,
-			Query: `time() - max by (schedule) (solobeat_schedule_next_run_timestamp_seconds)`, Op: Above, Threshold: 60,
+			Query: notPaused(`time() - max by (schedule) (solobeat_schedule_next_run_timestamp_seconds)`), Op: Above, Threshold: 60,
 			Summary:     "A tick was not published in time.",
 			Description: `The next tick of {{ $labels.schedule }} should have been published {{ $value | humanizeDuration }} ago. Look whether the schedulers reach Redis, and whether the job is set aside for an error of its own.`,
 		},

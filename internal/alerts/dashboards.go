@@ -134,15 +134,16 @@ func schedules() Section {
 	return Section{"Schedules", []Panel{
 		series("Ticks by outcome", rate, "As replicas met them: one publishes, the others find it claimed.", q(perSecond("solobeat_schedule_ticks_total", "outcome"), "{{outcome}}")),
 		series("Stood aside", rate, "Replicas that met a claimed tick, a held lock or a completed record.", q(perSecond("solobeat_stood_aside_total", "at"), "{{at}}")),
-		series("Lag of ticks, 99 %", seconds, "From a tick to its message, by the clock of Redis.", q(quantile("0.99", "solobeat_schedule_lag_seconds", "", "schedule"), "{{schedule}}")),
+		series("Lag of ticks, 99 %", seconds, "From when a tick is due, its jitter included, to its message, by the clock of Redis.", q(quantile("0.99", "solobeat_schedule_lag_seconds", "", "schedule"), "{{schedule}}")),
 		series("Since the last success", seconds, "", q(`time() - max by (schedule) (solobeat_schedule_last_success_timestamp_seconds)`, "{{schedule}}")),
 		{
 			Title: "Jobs", Description: "The jobs of the schedule file, and where their messages go.", Kind: Table, Unit: count, Width: 12, Height: 8,
 			Targets: []Target{q(`max by (schedule, task, queue) (solobeat_schedule_info)`, "")},
 		},
-		series("Stale and set aside", count, "Seconds for which a replica's file is not the current one; 1 for a job that is set aside for an error of its own.",
+		series("Stale, set aside and paused", count, "Seconds for which a replica's file is not the current one; 1 for a job that is set aside for an error of its own, or that somebody has paused.",
 			q(`max by (schedule) (solobeat_schedule_stale_seconds)`, "{{schedule}} stale"),
-			q(`max by (schedule) (solobeat_schedule_quarantined)`, "{{schedule}} set aside")),
+			q(`max by (schedule) (solobeat_schedule_quarantined)`, "{{schedule}} set aside"),
+			q(`max by (schedule) (solobeat_schedule_paused)`, "{{schedule}} paused")),
 	}}
 }
 
@@ -197,20 +198,26 @@ const job = `{schedule=~"$schedule"}`
 const ofJob = ` and on (lock) sum by (lock) (solobeat_lock_acquire_total` + job + `)`
 
 func jobNow() Section {
-	return Section{"Now", []Panel{
+	panels := []Panel{
 		number("Last success", since, "When a run last succeeded, on any replica.", 0, q(`max by (schedule) (solobeat_schedule_last_success_timestamp_seconds`+job+`) * 1000`, "")),
-		number("Next tick", since, "When the next tick is published at the latest.", 0, q(`max by (schedule) (solobeat_schedule_next_run_timestamp_seconds`+job+`) * 1000`, "")),
+		number("Next tick", since, "When the next tick is published.", 0, q(`max by (schedule) (solobeat_schedule_next_run_timestamp_seconds`+job+`) * 1000`, "")),
 		number("Last tick", since, "The newest tick that was due.", 0, q(`max by (schedule) (solobeat_schedule_last_due_tick_timestamp_seconds`+job+`) * 1000`, "")),
 		number("Last tick begun", since, "The newest tick that a worker has begun to run, or settled without a run.", 0, q(`max by (schedule) (solobeat_schedule_last_acquired_tick_timestamp_seconds`+job+`) * 1000`, "")),
 		number("Outlived, 24 h", count, "Runs that passed their lock's expected time.", 1, q(`sum(increase(solobeat_lock_outlived_total`+job+`[24h]))`, "")),
+		number("Paused", count, "1 while somebody has paused the job: its ticks are not published.", 1, q(`max by (schedule) (solobeat_schedule_paused`+job+`)`, "")),
+		number("Set aside", count, "1 while the job is set aside for an error of its own.", 1, q(`max by (schedule) (solobeat_schedule_quarantined`+job+`)`, "")),
 		number("Run twice, 24 h", count, "Ticks that ran to success twice.", 1, q(`sum(increase(solobeat_schedule_run_twice_total`+job+`[24h]))`, "")),
-	}}
+	}
+	for i := range panels {
+		panels[i].Width = 3 // eight in a row
+	}
+	return Section{"Now", panels}
 }
 
 func jobTicks() Section {
 	return Section{"Ticks", []Panel{
 		series("Ticks by outcome", count, "Within 5 minutes, as replicas met them.", q(`sum by (outcome) (increase(solobeat_schedule_ticks_total`+job+`[5m]))`, "{{outcome}}")),
-		series("Lag", seconds, "From a tick to its message, by the clock of Redis.",
+		series("Lag", seconds, "From when a tick is due, its jitter included, to its message, by the clock of Redis.",
 			q(quantile("0.5", "solobeat_schedule_lag_seconds", job, "schedule"), "half"),
 			q(quantile("0.99", "solobeat_schedule_lag_seconds", job, "schedule"), "99 %")),
 		series("Stood aside", count, "Within 5 minutes: replicas that met a claimed tick, a held lock or a completed record.", q(`sum by (at) (increase(solobeat_stood_aside_total`+job+`[5m]))`, "{{at}}")),

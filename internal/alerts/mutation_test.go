@@ -96,7 +96,7 @@ func swap(from string, to map[string]string) change {
 
 var changes = []change{
 	swap(`\b(sum|max|min|count)\b`, map[string]string{"sum": "max", "max": "sum", "min": "max", "count": "sum"}),
-	swap(` (and|or|-|/) `, map[string]string{" and ": " or ", " or ": " and ", " - ": " + ", " / ": " * "}),
+	swap(` (and|or|unless|-|/) `, map[string]string{" and ": " or ", " or ": " and ", " unless ": " and ", " - ": " + ", " / ": " * "}),
 	{regexp.MustCompile(`\bby \(([^)]+)\)`), dropEach("by (", ")")},
 	{regexp.MustCompile(`(\w+)(=~|!=|!~|=)"([^"]*)"`), func(m []string) []string {
 		to := []string{m[1] + m[2] + `"` + m[3] + `_"`}
@@ -116,7 +116,7 @@ var changes = []change{
 		ms := func(d time.Duration) string { return fmt.Sprintf("[%dms]", d.Milliseconds()) }
 		return []string{ms(time.Duration(n) * unit / 2), ms(time.Duration(n) * unit * 2)}
 	}},
-	{regexp.MustCompile(`([<>]) (\d+)`), func(m []string) []string { return []string{m[1] + " " + m[2] + "1"} }},
+	{regexp.MustCompile(`([<>]|==) (\d+)`), func(m []string) []string { return []string{m[1] + " " + m[2] + "1"} }},
 	swap(`\b0\.99\b`, map[string]string{"0.99": "0.5"}),
 }
 

@@ -287,7 +287,7 @@ func (s *stores) asynqClient() *asynqengine.Client {
 // schedule reads the schedule file of the configuration.
 func (c *program) schedule(cfg *config.Config) ([]*scheduler.Job, error) {
 	if cfg.Schedule.File == "" {
-		return nil, exitf(exitConfig, "no schedule file: set schedule.file in solobeat.yaml, or SOLOBEAT_SCHEDULE_FILE")
+		return nil, errNoSchedule()
 	}
 	jobs, problems, err := config.LoadSchedule(cfg.Schedule.File)
 	c.warn(problems)
@@ -300,4 +300,8 @@ func (c *program) schedule(cfg *config.Config) ([]*scheduler.Job, error) {
 		return nil, exit(exitConfig, err)
 	}
 	return jobs, nil
+}
+
+func errNoSchedule() error {
+	return exitf(exitConfig, "no schedule file: set schedule.file in solobeat.yaml, or SOLOBEAT_SCHEDULE_FILE")
 }

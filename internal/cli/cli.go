@@ -183,7 +183,7 @@ Start with: solobeat demo`,
 	root.AddCommand(
 		c.demoCommand(), c.demoReplicaCommand(), c.demoCronCommand(), c.workerCommand(), c.schedulerCommand(), c.validateCommand(), c.nextCommand(), c.runCommand(),
 		c.enqueueCommand(), c.resultCommand(), c.jobsCommand(), c.locksCommand(), c.recordsCommand(), c.deadCommand(),
-		c.queuesCommand(), c.doctorCommand(), c.versionCommand(),
+		c.queuesCommand(), c.doctorCommand(), c.schemaCommand(), c.versionCommand(),
 	)
 	return root
 }

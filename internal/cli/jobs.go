@@ -27,7 +27,7 @@ func (c *program) jobsCommand() *cobra.Command {
 			Example: "  solobeat jobs show hourly-report",
 			RunE:    func(cmd *cobra.Command, names []string) error { return c.jobsShow(cmd.Context(), names[0]) },
 		}),
-		c.jobsHistoryCommand(),
+		c.jobsHistoryCommand(), c.jobsTriggerCommand(), c.jobsPauseCommand(), c.jobsResumeCommand(),
 	)
 	return cmd
 }
@@ -65,9 +65,9 @@ func (c *program) jobsList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t := &table{header: []string{"JOB", "LAST TICK", "RESULT", "BY", "NEXT", "PUBLISHED", "MISSED"}}
+	t := &table{header: []string{"JOB", "STATE", "LAST TICK", "RESULT", "BY", "NEXT", "PUBLISHED", "MISSED"}}
 	for _, j := range views {
-		t.add(j.Job, stamp(j.Last), j.result(), j.By, stamp(j.Next), fmt.Sprint(j.Seq), fmt.Sprint(j.Missed))
+		t.add(j.Job, stateOf(j.JobState), stamp(j.Last), j.result(), j.By, stamp(j.Next), fmt.Sprint(j.Seq), fmt.Sprint(j.Missed))
 	}
 	return c.print(views, t, "no jobs: no scheduler has run in this namespace")
 }
@@ -139,10 +139,7 @@ func (c *program) jobsShow(ctx context.Context, name string) error {
 		return err
 	}
 	if len(states) == 0 || !states[0].Known {
-		if err := s.state().CheckJob(ctx, name); err != nil {
-			return err
-		}
-		return exitf(exitFailed, "no job %q is known in namespace %s%s (see solobeat jobs list)", name, s.cfg.Namespace, s.meantJob(ctx, name))
+		return s.unknownJob(ctx, name)
 	}
 	views, err := jobViews(ctx, s, states)
 	if err != nil {
@@ -151,6 +148,11 @@ func (c *program) jobsShow(ctx context.Context, name string) error {
 	j := views[0]
 	t := &table{}
 	t.add("job", j.Job)
+	t.add("state", stateOf(j.JobState))
+	if p := j.Paused; p != nil {
+		t.add("paused", stamp(p.Since)+" by "+p.By)
+		t.add("reason", p.Reason)
+	}
 	t.add("revision", j.Revision)
 	t.add("in the current file", fmt.Sprint(j.Current))
 	t.add("since", stamp(j.Since))
@@ -161,6 +163,7 @@ func (c *program) jobsShow(ctx context.Context, name string) error {
 	t.add("next tick", stamp(j.Next))
 	t.add("published", fmt.Sprint(j.Seq))
 	t.add("missed", fmt.Sprint(j.Missed))
+	t.add("skipped while paused", fmt.Sprint(j.Skipped))
 	return c.print(j, t, "")
 }
 
@@ -233,6 +236,7 @@ func historyDetail(e scheduler.HistoryEntry) string {
 		add(r.Fence > 0, "fence %d", r.Fence)
 		return strings.Join(parts, ", ")
 	}
+	add(e.Reason != "", "%s", e.Reason)
 	add(e.Count > 1, "%d ticks", e.Count)
 	add(e.LateMS >= 1000, "%s late", short(time.Duration(e.LateMS)*time.Millisecond))
 	return strings.Join(parts, ", ")

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,8 @@ type nextTick struct {
 	Label string `json:"label"`
 	// Shifted is true if the civil time fell into a gap of the clocks.
 	Shifted bool `json:"shifted"`
+	// Due is when the tick is published, for a job with jitter.
+	Due string `json:"due,omitempty"`
 }
 
 func (c *program) nextCommand() *cobra.Command {
@@ -54,6 +57,9 @@ func (c *program) nextCommand() *cobra.Command {
 	return c.withOutput(cmd)
 }
 
+// dueLayout has the milliseconds that a job's part of its jitter has.
+const dueLayout = "2006-01-02T15:04:05.000Z07:00"
+
 func (c *program) next(file, job string, from time.Time, n int) error {
 	jobs, problems, err := config.LoadSchedule(file)
 	c.warn(problems)
@@ -72,9 +78,13 @@ func (c *program) next(file, job string, from time.Time, n int) error {
 			continue
 		}
 		for _, o := range scheduler.Upcoming(j.Schedule, from, n) {
-			ticks = append(ticks, nextTick{
+			k := nextTick{
 				Job: j.Name, Tick: o.At.UTC().Format(time.RFC3339), Local: o.Local.Format(time.RFC3339), Label: o.Label, Shifted: o.Shifted,
-			})
+			}
+			if d := j.Delay(); d > 0 {
+				k.Due = o.At.Add(d).UTC().Format(dueLayout)
+			}
+			ticks = append(ticks, k)
 		}
 	}
 	if !found {
@@ -83,11 +93,14 @@ func (c *program) next(file, job string, from time.Time, n int) error {
 	slices.SortStableFunc(ticks, func(a, b nextTick) int { return cmp.Compare(a.Tick, b.Tick) })
 	t := &table{header: []string{"TICK (UTC)", "LOCAL", "JOB", ""}}
 	for _, k := range ticks {
-		note := ""
+		var notes []string
 		if k.Shifted {
-			note = "shifted: the clocks skip its time"
+			notes = append(notes, "shifted: the clocks skip its time")
 		}
-		t.rows = append(t.rows, []string{k.Tick, k.Local, k.Job, note})
+		if k.Due != "" {
+			notes = append(notes, "jitter: published "+k.Due)
+		}
+		t.rows = append(t.rows, []string{k.Tick, k.Local, k.Job, strings.Join(notes, "; ")})
 	}
 	return c.print(ticks, t, "no ticks to come")
 }

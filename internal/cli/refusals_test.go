@@ -137,6 +137,9 @@ func TestNoControlCharacters(t *testing.T) {
 	for _, args := range [][]string{
 		{"jobs", "history", evil},
 		{"jobs", "show", evil},
+		{"jobs", "pause", evil},
+		{"jobs", "resume", evil},
+		{"jobs", "trigger", evil},
 		{"run", "--lock", evil, "--", "true"},
 		{"run", "--lock", "k", "--key", evil, "--", "true"},
 		{"queues", "-o", evil},

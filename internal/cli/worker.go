@@ -20,6 +20,7 @@ import (
 	"github.com/solobeat/solobeat/tasks/celery"
 	"github.com/solobeat/solobeat/tasks/celery/resultstore"
 	"github.com/solobeat/solobeat/tasks/command"
+	"github.com/solobeat/solobeat/tasks/webhook"
 	"github.com/solobeat/solobeat/tasks/worker"
 )
 
@@ -171,29 +172,43 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// handlers fills the registry with the commands of tasks:.
+// handlers fills the registry with the commands and webhooks of tasks:.
 func (r *replica) handlers() error {
 	if r.registry == nil {
 		r.registry = &tasks.Registry{}
 	}
 	for _, t := range r.cfg.Tasks {
-		if t.Command == nil {
+		h, err := readyMade(t, r.log)
+		if err != nil {
+			return err
+		}
+		if h == nil {
 			if _, ok := r.registry.Lookup(t.Name); !ok && r.o.worker {
 				r.log.Warn("tasks: entry has no handler here: its messages end as NotRegistered", "task", t.Name)
 			}
 			continue
-		}
-		cfg := *t.Command
-		cfg.Logger = r.log
-		h, err := command.New(cfg)
-		if err != nil {
-			return fmt.Errorf("tasks.%s.command: %w", t.Name, err)
 		}
 		if err := r.registry.Add(t.Name, h); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// readyMade is the handler that an entry of tasks: declares; nil for none.
+func readyMade(t config.Task, log *slog.Logger) (h tasks.Handler, err error) {
+	switch {
+	case t.Command != nil:
+		cfg := *t.Command
+		cfg.Logger = log
+		h, err = command.New(cfg)
+	case t.Webhook != nil:
+		h, err = webhook.New(*t.Webhook)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tasks.%s: %w", t.Name, err)
+	}
+	return h, nil
 }
 
 func (r *replica) metricsConfig() metrics.Config {

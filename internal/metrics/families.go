@@ -19,7 +19,7 @@ var (
 		idempotency.DecisionTakeover, idempotency.DecisionMismatch, idempotency.DecisionUnavailable,
 	}
 	tickOutcomes = []scheduler.TickOutcome{
-		scheduler.TickEnqueued, scheduler.TickDuplicate, scheduler.TickMissed, scheduler.TickStale, scheduler.TickError,
+		scheduler.TickEnqueued, scheduler.TickDuplicate, scheduler.TickMissed, scheduler.TickPaused, scheduler.TickStale, scheduler.TickError,
 	}
 
 	runBuckets   = []float64{.005, .025, .1, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 14400}
@@ -88,9 +88,9 @@ func newFamilies(reg prometheus.Registerer) families {
 
 		ticks:        f.counters("solobeat_schedule_ticks_total", "Ticks as this replica met them, by outcome.", "schedule", "outcome"),
 		stoodAside:   f.counters("solobeat_stood_aside_total", "Times this replica met a claimed tick, a held lock or a completed record, once per tick.", "schedule", "at"),
-		lag:          f.histograms("solobeat_schedule_lag_seconds", "Time from a tick to its message, by the store's clock.", lagBuckets, "schedule"),
+		lag:          f.histograms("solobeat_schedule_lag_seconds", "Time from when a tick is due, its jitter included, to its message, by the store's clock.", lagBuckets, "schedule"),
 		lastDue:      f.gauges("solobeat_schedule_last_due_tick_timestamp_seconds", "The last tick that was due.", "schedule"),
-		nextTick:     f.gauges("solobeat_schedule_next_run_timestamp_seconds", "When the next tick is published at the latest: the tick and the job's jitter.", "schedule"),
+		nextTick:     f.gauges("solobeat_schedule_next_run_timestamp_seconds", "When the next tick is published: the tick and the job's part of its jitter.", "schedule"),
 		info:         f.gauges("solobeat_schedule_info", "Always 1; to join.", "schedule", "task", "queue"),
 		staleSeconds: f.gauges("solobeat_schedule_stale_seconds", "For how long claims of this job were refused since another file is newer; 0 below 5 minutes.", "schedule"),
 		quarantined:  f.gauges("solobeat_schedule_quarantined", "1 while a job is set aside for an error of its own.", "schedule"),

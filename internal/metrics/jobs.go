@@ -52,6 +52,7 @@ var (
 	jobLabels    = []string{"schedule"}
 	successDesc  = prometheus.NewDesc("solobeat_schedule_last_success_timestamp_seconds", "When a run of the job last succeeded, on any replica.", jobLabels, nil)
 	createdDesc  = prometheus.NewDesc("solobeat_schedule_created_timestamp_seconds", "Since when the job has ticks as it has them now.", jobLabels, nil)
+	pausedDesc   = prometheus.NewDesc("solobeat_schedule_paused", "1 while the job is paused: its ticks are not published.", jobLabels, nil)
 	acquiredDesc = prometheus.NewDesc("solobeat_schedule_last_acquired_tick_timestamp_seconds", "The newest tick that a worker has begun to run, or settled without a run.", jobLabels, nil)
 )
 
@@ -64,11 +65,17 @@ func (c *jobCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- successDesc
 	ch <- createdDesc
 	ch <- acquiredDesc
+	ch <- pausedDesc
 }
 
 // Collect implements prometheus.Collector.
 func (c *jobCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.get() {
+		paused := 0.0
+		if s.Paused != nil {
+			paused = 1
+		}
+		ch <- prometheus.MustNewConstMetric(pausedDesc, prometheus.GaugeValue, paused, s.Job)
 		if !s.LastSuccess.IsZero() {
 			ch <- prometheus.MustNewConstMetric(successDesc, prometheus.GaugeValue, seconds(s.LastSuccess), s.Job)
 		}

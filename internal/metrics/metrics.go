@@ -79,7 +79,7 @@ type Metrics struct {
 	locks     map[string]string
 	holders   map[lockguard.Labels]int
 	stores    map[string]Store
-	jitter    map[string]time.Duration // by job
+	delays    map[string]time.Duration // by job: its part of its jitter
 
 	families
 }
@@ -90,7 +90,7 @@ func New(cfg Config) *Metrics {
 	m := &Metrics{
 		reg: prometheus.NewRegistry(), cfg: cfg,
 		schedules: map[string]string{}, tasks: map[string]bool{}, queues: map[string]bool{}, locks: map[string]string{},
-		holders: map[lockguard.Labels]int{}, stores: map[string]Store{}, jitter: map[string]time.Duration{},
+		holders: map[lockguard.Labels]int{}, stores: map[string]Store{}, delays: map[string]time.Duration{},
 	}
 	m.families = newFamilies(m.reg)
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -125,7 +125,7 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 		if i >= MaxJobs {
 			label = other
 		}
-		m.schedules[j.Name], m.jitter[j.Name] = label, j.Jitter
+		m.schedules[j.Name], m.delays[j.Name] = label, j.Delay()
 		if i > MaxJobs {
 			continue
 		}

@@ -109,7 +109,7 @@ func (m *Metrics) SchedulerObserver() scheduler.Observer {
 		Lag: func(s string, lag time.Duration) { m.lag.WithLabelValues(m.schedule(s)).Observe(max(0, lag.Seconds())) },
 		Next: func(s string, tick time.Time) {
 			if !tick.IsZero() {
-				tick = tick.Add(m.jitter[s])
+				tick = tick.Add(m.delays[s])
 			}
 			m.setTime(m.nextTick, s, tick)
 		},

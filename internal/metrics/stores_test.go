@@ -112,7 +112,7 @@ func TestInstantsOfJobs(t *testing.T) {
 			}
 			return []scheduler.JobState{
 				{Job: "a", Since: time.Unix(1000, 0), LastBegun: time.Unix(3600, 0), LastSuccess: time.Unix(3605, 0)},
-				{Job: "b", Since: time.Unix(2000, 0)},
+				{Job: "b", Since: time.Unix(2000, 0), Paused: &scheduler.Pause{}},
 			}, nil
 		})
 		for _, want := range []struct {
@@ -125,6 +125,8 @@ func TestInstantsOfJobs(t *testing.T) {
 			{2000, "solobeat_schedule_created_timestamp_seconds", "b"},
 			{3600, "solobeat_schedule_last_acquired_tick_timestamp_seconds", "a"},
 			{-1, "solobeat_schedule_last_acquired_tick_timestamp_seconds", "b"},
+			{0, "solobeat_schedule_paused", "a"},
+			{1, "solobeat_schedule_paused", "b"},
 			{3600, "solobeat_schedule_max_gap_seconds", "a"},
 			{-1, "solobeat_schedule_max_gap_seconds", "off"},
 		} {

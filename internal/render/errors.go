@@ -35,7 +35,7 @@ type MissingError struct {
 
 // Error names the part.
 func (e *MissingError) Error() string {
-	if e.Kind == Key {
+	if e.Kind == Key || e.Kind == Path {
 		return fmt.Sprintf("render: %s is missing or empty; give it a value, or a name for the empty one with default", e.Part)
 	}
 	return fmt.Sprintf("render: %s is missing; give it a value, or use default", e.Part)

@@ -14,10 +14,26 @@ import (
 // The names of functions that only the walker writes into a template; no author
 // can: they are no identifiers that a text may call.
 const (
-	textFunc = "_text"
-	keyFunc  = "_key"
-	optFunc  = "_opt"
+	textFunc  = "_text"
+	keyFunc   = "_key"
+	pathFunc  = "_path"
+	queryFunc = "_query"
+	optFunc   = "_opt"
 )
+
+// lastFunc ends each action of a template of a kind.
+func lastFunc(kind Kind) string {
+	switch kind {
+	case Key:
+		return keyFunc
+	case Path:
+		return pathFunc
+	case Query:
+		return queryFunc
+	default:
+		return textFunc
+	}
+}
 
 // stamp is what a time function prints: a fixed form that a key need not escape.
 type stamp string
@@ -36,6 +52,8 @@ func functions() template.FuncMap {
 		"json":    jsonText,
 		textFunc:  toText,
 		keyFunc:   toKey,
+		pathFunc:  toPath,
+		queryFunc: toQuery,
 		optFunc:   look,
 	}
 }
@@ -218,6 +236,21 @@ func toKey(part string, v any) (string, error) {
 		return "", &MissingError{Part: part}
 	}
 	return Escape(s), nil
+}
+
+// toPath ends each action of a Path.
+func toPath(part string, v any) (string, error) {
+	s, err := textOf(v)
+	if err == nil && s == "" {
+		err = &MissingError{}
+	}
+	return Escape(s), named(part, err)
+}
+
+// toQuery ends each action of a Query.
+func toQuery(part string, v any) (string, error) {
+	s, err := textOf(v)
+	return Escape(s), named(part, err)
 }
 
 // look is a parameter, or nil if it is missing.

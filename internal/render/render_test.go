@@ -153,6 +153,30 @@ func TestTexts(t *testing.T) {
 	}
 }
 
+// TestURLs: a value that is inserted into a path, a query or a form stays one
+// value there.
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	d := params(t, `{"v": "a/b?c=d&e #f%2F;ü+", "n": 9007199254740993, "empty": ""}`)
+	for text, want := range map[string]string{
+		"/x/{{ .Params.v }}-{{ .Params.n }}": "/x/a%2Fb%3Fc%3Dd%26e%20%23f%252F%3B%C3%BC%2B-9007199254740993",
+		"{{ .Params.n }}{{ .Params.n }}/%2F": "90071992547409939007199254740993/%2F",
+		`/{{ if .Params.empty }}x{{ end }}/`: "//",
+	} {
+		for _, kind := range []render.Kind{render.Path, render.Query} {
+			if got := mustRender(t, text, kind, d); got != want {
+				t.Errorf("%s gives %s, want %s", text, got, want)
+			}
+		}
+	}
+	if got := mustRender(t, "?q={{ .Params.empty }}", render.Query, d); got != "?q=" {
+		t.Errorf("an empty value in a query gives %q", got)
+	}
+	if _, err := parse(t, "/users/{{ .Params.empty }}", render.Path).Render(d); !errors.Is(err, render.ErrMissing) || !strings.Contains(err.Error(), "empty") {
+		t.Errorf("an empty value in a path: %v", err)
+	}
+}
+
 // TestMissing: a part without a value is an error that names it, never text.
 func TestMissing(t *testing.T) {
 	t.Parallel()
@@ -442,7 +466,7 @@ func FuzzTemplate(f *testing.F) {
 			Tick: &render.Tick{Local: time.Unix(1792891800, 0).UTC()}, Job: value, Task: "t",
 			Params: map[string]any{"a": value, "b": json.Number("1"), "c": []any{value, nil}, "d": map[string]any{"e": value}},
 		}
-		for _, kind := range []render.Kind{render.Key, render.Text} {
+		for _, kind := range []render.Kind{render.Key, render.Text, render.Path, render.Query} {
 			tmpl, err := render.Parse("f", text, kind)
 			if err != nil {
 				continue

@@ -18,6 +18,11 @@ const (
 	Text Kind = iota + 1
 	// Key escapes inserted values, so that different values never give one key.
 	Key
+	// Path escapes inserted values for the path of a URL, and refuses an empty
+	// one: without it the path is another one.
+	Path
+	// Query escapes inserted values for the query of a URL, or a form.
+	Query
 )
 
 // MaxText bounds the text of a template, in bytes.
@@ -35,7 +40,7 @@ type Template struct {
 func Parse(name, text string, kind Kind) (*Template, error) {
 	bad := func(format string, args ...any) error { return problemf(ErrSyntax, format, args...) }
 	switch {
-	case kind != Text && kind != Key:
+	case kind < Text || kind > Query:
 		return nil, bad("unknown kind %d", kind)
 	case len(text) > MaxText:
 		return nil, bad("%d bytes, the limit is %d", len(text), MaxText)

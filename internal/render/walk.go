@@ -107,11 +107,7 @@ func (w *walker) action(n *parse.ActionNode, dot string) error {
 		}
 		return nil // it prints nothing
 	}
-	name := textFunc
-	if w.kind == Key {
-		name = keyFunc
-	}
-	n.Pipe.Cmds = append(n.Pipe.Cmds, command(n.Pos, name, quoted(n.Pos, source)))
+	n.Pipe.Cmds = append(n.Pipe.Cmds, command(n.Pos, lastFunc(w.kind), quoted(n.Pos, source)))
 	return nil
 }
 

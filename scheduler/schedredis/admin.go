@@ -76,9 +76,14 @@ func decodeJob(job string, cmd *redis.MapStringStringCmd, generation string) (sc
 		n, _ := strconv.ParseInt(h[field], 10, 64)
 		return n
 	}
+	var pause *scheduler.Pause
+	if h["paused"] != "" {
+		pause = &scheduler.Pause{Since: instant(h["paused"]), By: h["paused_by"], Reason: h["paused_why"]}
+	}
 	return scheduler.JobState{
 		Job: job, Known: h["rev"] != "",
 		Last: instant(h["last"]), Label: h["label"], Seq: number("seq"), Missed: number("missed"),
+		Skipped: number("skipped"), Paused: pause,
 		Since: instant(h["since"]), Revision: h["rev"], Current: h["gen"] != "" && h["gen"] == generation,
 		Next: instant(h["next"]), At: instant(h["at"]), By: cmp.Or(h["name"], h["by"]),
 		Result: h["result"], TaskID: h["task"],
@@ -128,13 +133,15 @@ func decodeHistory(m redis.XMessage) scheduler.HistoryEntry {
 	}
 	at, _, _ := strings.Cut(m.ID, "-")
 	var run *scheduler.RunEntry
+	reason := field("reason")
 	if n := number("attempt"); n > 0 {
 		fence, _ := strconv.ParseUint(field("fence"), 10, 64)
-		run = &scheduler.RunEntry{Reason: field("reason"), Attempt: int(n), Fence: fence, Takeover: field("takeover") == "1", TookMS: number("took")}
+		run = &scheduler.RunEntry{Reason: reason, Attempt: int(n), Fence: fence, Takeover: field("takeover") == "1", TookMS: number("took")}
+		reason = ""
 	}
 	return scheduler.HistoryEntry{
 		At: instant(at), Outcome: field("outcome"), Tick: instant(field("tick")), Label: field("label"),
-		Count: number("count"), By: cmp.Or(field("by"), field("id")), TaskID: field("task"), LateMS: number("late"), Run: run,
+		Count: number("count"), By: cmp.Or(field("by"), field("id")), TaskID: field("task"), LateMS: number("late"), Reason: reason, Run: run,
 	}
 }
 
@@ -170,30 +177,14 @@ func (s *State) LastRuns(ctx context.Context, jobs []string) (map[string]schedul
 // lastEntries is how far back the last run of a job is searched for.
 const lastEntries = 10
 
-// The bounds of a job's history; claim.lua and registry.lua keep the same.
-const (
-	historyEntries = 50
-	historyKept    = 7 * 24 * time.Hour
-)
-
 // AddHistory implements [scheduler.Admin].
 func (s *State) AddHistory(ctx context.Context, job string, e scheduler.HistoryEntry) error {
 	if e.Run == nil {
 		return errors.New("schedredis: AddHistory is for runs")
 	}
-	key := s.historyKey(job)
-	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.XAdd(ctx, &redis.XAddArgs{Stream: key, MaxLen: historyEntries, Values: []any{
-			"outcome", e.Outcome, "tick", millis(e.Tick), "label", e.Label, "count", 1, "by", e.By, "task", e.TaskID, "late", 0,
-			"reason", e.Run.Reason, "attempt", e.Run.Attempt, "fence", e.Run.Fence, "takeover", flag(e.Run.Takeover), "took", e.Run.TookMS,
-		}})
-		p.PExpire(ctx, key, historyKept)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("schedredis: history of job %q: %w", job, err)
-	}
-	return nil
+	return s.addHistory(ctx, job,
+		"outcome", e.Outcome, "tick", millis(e.Tick), "label", e.Label, "count", 1, "by", e.By, "task", e.TaskID, "late", 0,
+		"reason", e.Run.Reason, "attempt", e.Run.Attempt, "fence", e.Run.Fence, "takeover", flag(e.Run.Takeover), "took", e.Run.TookMS)
 }
 
 // NoteRun implements [scheduler.Admin].

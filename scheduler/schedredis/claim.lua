@@ -16,11 +16,12 @@
 -- Returns a list, the first element says which:
 --   {'FIRED',    now ms}
 --   {'DUP',      now ms, mark ms, last tick ms ('' none), by, what became of
---                it: 'fired' | 'missed' | ''}
+--                it: 'fired' | 'missed' | 'paused' | ''}
 --   {'EARLY',    now ms, ms left}
 --   {'STALE',    now ms, generation of the current file}
 --   {'GAP',      now ms, mark ms}
 --   {'MISSED',   now ms}
+--   {'PAUSED',   now ms}
 --   {'UNSEEDED', now ms, mark ms ('' if no file is current: beat first)}
 -- The mark is the newest settled instant: the last tick, or the job's
 -- activation. What can be refused is done before the first write, and LPUSH is
@@ -41,10 +42,23 @@ local function note(outcome, count, late)
   pcall(call, 'PEXPIRE', history, '604800000')
 end
 
+-- paused_before takes the last row out of the history if it tells of ticks of a
+-- paused job, and returns how many: a pause shall not push all else out.
+local function paused_before()
+  local ok, rows = pcall(call, 'XREVRANGE', history, '+', '-', 'COUNT', '1')
+  local row = ok and rows[1]
+  if not row then return 0 end
+  local f = {}
+  for i = 1, #row[2], 2 do f[row[2][i]] = row[2][i + 1] end
+  if f.outcome ~= 'paused' then return 0 end
+  pcall(call, 'XDEL', history, row[1])
+  return tonumber(f.count) or 0
+end
+
 local cur = call('HMGET', KEYS[3], 'gen', 'file')
 if not cur[1] then return {'UNSEEDED', nows, ''} end
 
-local s = call('HMGET', job, 'rev', 'gen', 'last', 'since', 'civil', 'lrev', 'by', 'result')
+local s = call('HMGET', job, 'rev', 'gen', 'last', 'since', 'civil', 'lrev', 'by', 'result', 'paused', 'begun')
 if s[1] ~= rev or s[2] ~= cur[1] then
   if cur[2] ~= file then return {'STALE', nows, cur[1]} end
   -- The current file is the claimant's own, so its revision is the current
@@ -66,31 +80,39 @@ if civil ~= '' and civil == s[5] and rev == s[6] and last and tick - last < 9360
   return {'DUP', nows, ARGV[1], ARGV[1], '?', ''}
 end
 
+-- A message that was sent already is claimed, whoever has paused the job since.
 local step = ARGV[17]
-local missed = step == 'give up' or (now > missafter and step ~= 'sent')
+local late = step == 'give up' or (now > missafter and step ~= 'sent')
+local paused = s[9] and step ~= 'sent'
 local prev = tonumber(ARGV[4])
-if (jumped > 0 and tonumber(ARGV[6]) ~= mark) or (ARGV[5] == '1' and not missed and prev and prev > mark) then
+if (jumped > 0 and tonumber(ARGV[6]) ~= mark) or (ARGV[5] == '1' and not late and prev and prev > mark) then
   return {'GAP', nows, string.format('%.0f', mark)}
 end
 
-if step == 'look' and not missed then return {'FIRED', nows} end
+if step == 'look' and not late and not paused then return {'FIRED', nows} end
 
-local result = 'missed'
-if not missed then
-  result = 'fired'
+local result = paused and 'paused' or late and 'missed' or 'fired'
+if result == 'fired' then
   if step == 'whole' then call('LPUSH', KEYS[4], ARGV[16]) end
   call('HINCRBY', job, 'seq', 1)
 end
 call('HSET', job, 'last', ARGV[1], 'label', label, 'civil', civil, 'lrev', rev, 'at', nows, 'next', ARGV[8],
-  'by', ARGV[13], 'name', ARGV[14], 'result', result, 'task', missed and '' or ARGV[15])
-if missed then
+  'by', ARGV[13], 'name', ARGV[14], 'result', result, 'task', result == 'fired' and ARGV[15] or '')
+local lateness = string.format('%.0f', now - due)
+if result == 'paused' then
+  call('HINCRBY', job, 'skipped', jumped + 1)
+  if tick > (tonumber(s[10] or '') or 0) then call('HSET', job, 'begun', ARGV[1]) end -- settled without a run
+  note('paused', paused_before() + jumped + 1, '0')
+  return {'PAUSED', nows}
+end
+if result == 'missed' then
   call('HINCRBY', job, 'missed', jumped + 1)
-  note('missed', jumped + 1, string.format('%.0f', now - tick))
+  note('missed', jumped + 1, lateness)
   return {'MISSED', nows}
 end
 if jumped > 0 then
   call('HINCRBY', job, 'missed', jumped)
-  note('jumped', jumped, string.format('%.0f', now - tick))
+  note('jumped', jumped, lateness)
 end
-note('fired', 1, string.format('%.0f', now - tick))
+note('fired', 1, lateness)
 return {'FIRED', nows}

@@ -26,6 +26,9 @@ var registrySource string
 //go:embed ran.lua
 var ranSource string
 
+//go:embed pause.lua
+var pauseSource string
+
 // batch is how many claims go into one pipeline: about 2 ms of script time
 // each, so that nobody else waits long for the server.
 const batch = 500
@@ -45,6 +48,7 @@ type State struct {
 	claim    *redisconn.Script
 	registry *redisconn.Script
 	ran      *redisconn.Script
+	pause    *redisconn.Script
 	prefix   string
 	warm     atomic.Bool
 }
@@ -63,6 +67,7 @@ func New(client redis.UniversalClient, o Options) *State {
 	s := &State{
 		client: client, claim: redisconn.NewScript(claimSource), registry: redisconn.NewScript(registrySource),
 		ran:    redisconn.NewScript(ranSource, "allow-oom"),
+		pause:  redisconn.NewScript(pauseSource, "allow-oom"), // a cure of a full server
 		prefix: o.KeyPrefix + "solobeat:" + ns + ":sched:",
 	}
 	s.runner = redisconn.NewRunner(client)
@@ -226,7 +231,7 @@ func decodeClaim(cmd *redis.Cmd) scheduler.ClaimResult {
 		r.Outcome = scheduler.Fired
 	case "DUP":
 		r.Outcome, r.Mark, r.Last, r.By = scheduler.Duplicate, instant(text(v, 2)), instant(text(v, 3)), text(v, 4)
-		r.LastMissed = text(v, 5) == "missed"
+		r.LastAs = map[string]scheduler.Outcome{"fired": scheduler.Fired, "missed": scheduler.Missed, "paused": scheduler.Paused}[text(v, 5)]
 	case "EARLY":
 		ms, _ := strconv.ParseInt(text(v, 2), 10, 64)
 		r.Outcome, r.Wait = scheduler.Early, time.Duration(ms)*time.Millisecond
@@ -236,6 +241,8 @@ func decodeClaim(cmd *redis.Cmd) scheduler.ClaimResult {
 		r.Outcome, r.Mark = scheduler.Gap, instant(text(v, 2))
 	case "MISSED":
 		r.Outcome = scheduler.Missed
+	case "PAUSED":
+		r.Outcome = scheduler.Paused
 	case "UNSEEDED":
 		r.Outcome, r.Mark = scheduler.Unseeded, instant(text(v, 2))
 		r.NeedBeat = r.Mark.IsZero()

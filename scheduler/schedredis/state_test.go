@@ -137,13 +137,13 @@ func TestClaimAnswers(t *testing.T) {
 			c.Jumped, c.Base, c.Next = 3, tick.Add(-time.Minute), tick.Add(time.Second)
 		}), scheduler.Fired)
 		dup := other.want("again", other.try("j", tick), scheduler.Duplicate)
-		if dup.LastMissed || dup.By != "a" || !dup.Last.Equal(tick) || !dup.Mark.Equal(tick) {
+		if dup.LastAs != scheduler.Fired || dup.By != "a" || !dup.Last.Equal(tick) || !dup.Mark.Equal(tick) {
 			t.Errorf("duplicate of %s by %q", dup.Last, dup.By)
 		}
 		other.want("an older one", other.try("j", tick.Add(-time.Second)), scheduler.Duplicate)
 		other.want("too late", other.try("j", tick.Add(time.Second), func(c *scheduler.Claim) { c.MissAfter = tick.Add(2 * time.Second) }), scheduler.Missed)
 		other.want("given up", other.try("j", tick.Add(2*time.Second), func(c *scheduler.Claim) { c.List = "" }), scheduler.Missed)
-		if dup := other.want("a missed one again", other.try("j", tick.Add(2*time.Second)), scheduler.Duplicate); !dup.LastMissed || dup.By != "b" {
+		if dup := other.want("a missed one again", other.try("j", tick.Add(2*time.Second)), scheduler.Duplicate); dup.LastAs != scheduler.Missed || dup.By != "b" {
 			t.Errorf("duplicate of a missed tick: %+v", dup)
 		}
 		look := func(c *scheduler.Claim) { c.Step, c.List = scheduler.Look, "" }

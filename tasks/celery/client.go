@@ -66,17 +66,26 @@ func (c *Client) Enqueue(ctx context.Context, name string, opts ...tasks.Option)
 	if err != nil {
 		return "", err
 	}
-	list, msg, err := c.Prepare(r)
-	if err != nil {
+	if err := c.Send(ctx, r); err != nil {
 		return "", err
 	}
+	return r.ID, nil
+}
+
+// Send sends the task of a request, in which it fills in ID and Queue where they
+// are empty. Its errors are those of Enqueue.
+func (c *Client) Send(ctx context.Context, r *tasks.Request) error {
+	list, msg, err := c.Prepare(r)
+	if err != nil {
+		return err
+	}
 	if err := c.bind(ctx, r.Queue); err != nil {
-		return "", fmt.Errorf("celery: enqueue %s: %w", name, err)
+		return fmt.Errorf("celery: enqueue %s: %w", r.Name, err)
 	}
 	if err := c.cfg.Broker.LPush(ctx, list, msg).Err(); err != nil {
-		return "", fmt.Errorf("celery: enqueue %s: %w", name, err)
+		return fmt.Errorf("celery: enqueue %s: %w", r.Name, err)
 	}
-	return r.ID, nil
+	return nil
 }
 
 // Prepare builds the message of a request and names the list, prefix

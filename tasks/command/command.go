@@ -15,6 +15,7 @@ import (
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/command/guardian"
+	"github.com/solobeat/solobeat/tasks/internal/ready"
 )
 
 const (
@@ -95,7 +96,7 @@ func (h *handler) config(ctx context.Context, t *tasks.Task) (guardian.Config, e
 	if err != nil {
 		return guardian.Config{}, err
 	}
-	stdin, err := input(t)
+	stdin, err := ready.Input(t)
 	if err != nil {
 		return guardian.Config{}, err
 	}
@@ -105,37 +106,8 @@ func (h *handler) config(ctx context.Context, t *tasks.Task) (guardian.Config, e
 	}, nil
 }
 
-// input is what the program reads: the arguments as they were sent.
-func input(t *tasks.Task) ([]byte, error) {
-	in := struct {
-		Args   []json.RawMessage          `json:"args"`
-		Kwargs map[string]json.RawMessage `json:"kwargs"`
-	}{t.Args, t.Kwargs}
-	if in.Args == nil {
-		in.Args = []json.RawMessage{}
-	}
-	if in.Kwargs == nil {
-		in.Kwargs = map[string]json.RawMessage{}
-	}
-	return encode(in)
-}
-
-// encode leaves <, > and & as they are.
-func encode(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimRight(buf.Bytes(), "\n"), err
-}
-
 func runOf(ctx context.Context, t *tasks.Task) guardian.Run {
-	run := guardian.Run{TaskID: t.ID}
-	if g := t.Guard; g != nil {
-		if g.Tick != 0 {
-			run.Tick = time.UnixMilli(g.Tick).UTC().Format("2006-01-02T15:04:05.999Z07:00")
-		}
-	}
+	run := guardian.Run{TaskID: t.ID, Tick: ready.Tick(t)}
 	run.Key, _ = tasks.Key(ctx)
 	if fence, ok := tasks.Fence(ctx); ok {
 		run.Fence = strconv.FormatUint(fence, 10)
@@ -212,9 +184,5 @@ func result(stdout *guardian.Tail) json.RawMessage {
 			out = out[1:]
 		}
 	}
-	b, err := encode(string(bytes.TrimSpace(out)))
-	if err != nil { // cannot be: a string is always JSON
-		return nil
-	}
-	return b
+	return ready.Text(string(bytes.TrimSpace(out)))
 }

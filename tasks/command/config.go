@@ -11,49 +11,17 @@ import (
 	"github.com/solobeat/solobeat/internal/render"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/command/guardian"
+	"github.com/solobeat/solobeat/tasks/internal/ready"
 )
 
 // ErrConfig is what is wrong with a [Config].
 var ErrConfig = errors.New("command")
 
 // FieldError is one mistake in a [Config]. It matches [ErrConfig].
-type FieldError struct {
-	// Field is the key at fault as in a configuration file: command,
-	// command[1], env.NAME, dir.
-	Field string
-	// Msg is what is wrong, Cure what to write instead.
-	Msg, Cure string
-	// Err is the cause, may be nil.
-	Err error
-}
-
-// Error names the key, the mistake and the cure.
-func (e *FieldError) Error() string {
-	return fmt.Sprintf("%v: %s: %s: %s", ErrConfig, e.Field, e.Msg, e.Cure)
-}
-
-// Is makes the error match [ErrConfig].
-func (e *FieldError) Is(target error) bool { return target == ErrConfig }
-
-// Unwrap returns the cause.
-func (e *FieldError) Unwrap() error { return e.Err }
+type FieldError = ready.FieldError
 
 // FieldErrors returns the mistakes in an error of [Config.Validate].
-func FieldErrors(err error) []*FieldError {
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
-		var all []*FieldError
-		for _, e := range joined.Unwrap() {
-			all = append(all, FieldErrors(e)...)
-		}
-		return all
-	}
-	var one *FieldError
-	if errors.As(err, &one) {
-		return []*FieldError{one}
-	}
-	return nil
-}
+func FieldErrors(err error) []*FieldError { return ready.FieldErrors(err) }
 
 // Config declares a program as a task's handler.
 type Config struct {
@@ -109,11 +77,12 @@ func (t *text) render(data render.Data) (string, error) {
 
 func compile(c *Config) (*program, error) {
 	p := &program{}
-	errs := checkArgv(c.Argv)
+	var errs ready.Mistakes
+	errs.Add(checkArgv(c.Argv))
 	add := func(where, value string) *text {
 		t, err := parse(where, value)
 		if err != nil {
-			errs = append(errs, err)
+			errs.Add(err)
 			return nil
 		}
 		p.templates = p.templates || t.template != nil
@@ -123,20 +92,18 @@ func compile(c *Config) (*program, error) {
 		p.argv = append(p.argv, add(fmt.Sprintf("command[%d]", i), arg))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
-		if err := checkName(name); err != nil {
-			errs = append(errs, err)
-		}
+		errs.Add(checkName(name))
 		p.env = append(p.env, variable{name: name, value: add("env."+name, c.Env[name])})
 	}
 	if templated(c.Dir) {
-		errs = append(errs, &FieldError{Field: "dir", Msg: fmt.Sprintf("%q: the working directory cannot be a template", c.Dir), Cure: "write it out"})
+		errs.Add(&FieldError{Field: "dir", Msg: fmt.Sprintf("%q: the working directory cannot be a template", c.Dir), Cure: "write it out"})
 	}
-	return p, errors.Join(errs...)
+	return p, errs.Err(ErrConfig)
 }
 
-func checkArgv(argv []string) []error {
-	bad := func(field, cure, format string, args ...any) []error {
-		return []error{&FieldError{Field: field, Msg: fmt.Sprintf(format, args...), Cure: cure}}
+func checkArgv(argv []string) *FieldError {
+	bad := func(field, cure, format string, args ...any) *FieldError {
+		return &FieldError{Field: field, Msg: fmt.Sprintf(format, args...), Cure: cure}
 	}
 	if len(argv) == 0 || argv[0] == "" {
 		return bad("command", "write the program and its arguments as a list", "no program is named")
@@ -151,7 +118,7 @@ func checkArgv(argv []string) []error {
 	return nil
 }
 
-func checkName(name string) error {
+func checkName(name string) *FieldError {
 	switch {
 	case name == "" || strings.ContainsAny(name, "=\x00"):
 		return &FieldError{Field: "env." + name, Msg: fmt.Sprintf("%q is no name of a variable", name), Cure: "write letters, digits and underscores"}
@@ -162,7 +129,7 @@ func checkName(name string) error {
 	}
 }
 
-func parse(where, value string) (*text, error) {
+func parse(where, value string) (*text, *FieldError) {
 	if strings.IndexByte(value, 0) >= 0 {
 		return nil, &FieldError{Field: where, Msg: "a NUL byte cannot be given to a program", Cure: "remove it"}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/command/guardian"
+	"github.com/solobeat/solobeat/tasks/internal/ready"
 )
 
 // Error is a program that failed. It comes as the cause of a tasks.Exception
@@ -74,7 +75,7 @@ func notStarted(ctx context.Context, err error) error {
 		awaitLoss(ctx)
 		err = fmt.Errorf("the lock's validity was over: %w", err)
 	}
-	return (&Error{ExitCode: -1, Err: stopped(ctx, err)}).exception()
+	return (&Error{ExitCode: -1, Err: ready.Stopped(ctx, err)}).exception()
 }
 
 // shortage tells what the machine lacks for now, such as file descriptors,
@@ -98,27 +99,13 @@ func failure(ctx context.Context, st guardian.Status, stderr *errorLog) error {
 		// It failed by itself, whatever has happened to the run meanwhile.
 	case guardian.DeadlinePassed:
 		awaitLoss(ctx)
-		e.Err = stopped(ctx, errors.New("the lock's validity passed"))
+		e.Err = ready.Stopped(ctx, errors.New("the lock's validity passed"))
 	case guardian.GuardianLost:
-		e.Err = stopped(ctx, errors.New("its guardian was killed"))
+		e.Err = ready.Stopped(ctx, errors.New("its guardian was killed"))
 	default:
-		e.Err = stopped(ctx, errors.New(st.Reason.String()))
+		e.Err = ready.Stopped(ctx, errors.New(st.Reason.String()))
 	}
 	return e.exception()
-}
-
-// stopped joins the reason with that of the context, so that the worker can
-// tell a run that was stopped from one that failed.
-func stopped(ctx context.Context, reason error) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	switch {
-	case err == nil:
-		return reason
-	case errors.Is(cause, err):
-		return fmt.Errorf("%w (%w)", reason, cause)
-	default:
-		return fmt.Errorf("%w (%w: %w)", reason, err, cause)
-	}
 }
 
 // awaitLoss waits until the loss of the lock, which the guardian has acted

@@ -145,8 +145,11 @@ func (r *run) failure(err, cause error) tasks.Outcome {
 	policy, after := r.plan.retries, time.Duration(0)
 	var asked *tasks.RetryError
 	if errors.As(err, &asked) {
-		policy.Max, after = asked.Max, asked.After
-		if policy.Max == 0 {
+		after = asked.After
+		switch {
+		case asked.Max > 0:
+			policy.Max = asked.Max
+		case asked.Max == 0:
 			policy.Max = tasks.DefaultRetries.Max
 		}
 	}

@@ -1,0 +1,184 @@
+package config
+
+import (
+	"bytes"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/solobeat/solobeat/internal/testkit"
+	"github.com/solobeat/solobeat/tasks"
+)
+
+// schemas are those of both files, compiled.
+type schemas struct{ schedule, config *testkit.Schema }
+
+func compileSchemas(t testing.TB) schemas {
+	t.Helper()
+	return schemas{testkit.CompileSchema(t, ScheduleSchema()), testkit.CompileSchema(t, ConfigSchema())}
+}
+
+func (s schemas) of(path string) *testkit.Schema {
+	if strings.HasPrefix(filepath.Base(path), "schedule") {
+		return s.schedule
+	}
+	return s.config
+}
+
+// The files that editors load are those that the readers tell.
+func TestSchemaFilesAreCurrent(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]byte{"schedule": ScheduleSchema(), "solobeat": ConfigSchema()} {
+		path := filepath.Join("schema", name+".schema.json")
+		got, err := os.ReadFile(path)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is not what the readers take, run: go generate ./config (%v)", path, err)
+		}
+	}
+}
+
+// Every key has a shape and says what it means. A reader that is no combination
+// of those in read.go has to tell its shape by itself.
+func TestEveryKeyIsDescribed(t *testing.T) {
+	t.Parallel()
+	var walk func(path string, s shape) int
+	walk = func(path string, s shape) int {
+		n := 0
+		for _, form := range s.forms() {
+			properties, _ := form["properties"].(shape)
+			for name, p := range properties {
+				n++
+				sub := join(path, name)
+				p, _ := p.(shape)
+				if p["type"] == nil && p["enum"] == nil && p["anyOf"] == nil && p["const"] == nil {
+					t.Errorf("%s: its reader tells no shape: begin it with if d.tell(…) { return }, as those in read.go do", sub)
+				}
+				blocks := regexp.MustCompile(`^(redis|worker|asynq|schedule|results|metrics|log|tasks\.\*\.webhook\..*)$`)
+				if p["description"] == nil && !blocks.MatchString(sub) {
+					t.Errorf("%s has no description: add its row to doc.go", sub)
+				}
+				n += walk(sub, p)
+			}
+			if values, ok := form["additionalProperties"].(shape); ok {
+				n += walk(join(path, "*"), values)
+			}
+		}
+		return n
+	}
+	d := newDecoder("")
+	n := walk("", rootShape(d, newScheduleReader(d).root, "schedule.yaml", map[string]string{"jobs": "jobs", "defaults": "jobs"}))
+	d = newDecoder("")
+	n += walk("", rootShape(d, newConfigReader(d, nil).root, "solobeat.yaml", map[string]string{"tasks": "tasks"}))
+	if n < 130 {
+		t.Errorf("%d keys: the walk misses some", n)
+	}
+}
+
+// The pattern of tasks' names is that of package tasks.
+func TestTaskNamePattern(t *testing.T) {
+	t.Parallel()
+	re := regexp.MustCompile(taskName)
+	for _, name := range []string{"", "a", "_", "-a", ".a", "a.b:c/d-e", "a b", "ä", "a\n", strings.Repeat("a", 200), strings.Repeat("a", 201)} {
+		if re.MatchString(name) != tasks.ValidName(name) {
+			t.Errorf("%q", name)
+		}
+	}
+}
+
+// What is loaded fits.
+func TestSchemasAdmitWhatIsLoaded(t *testing.T) {
+	t.Parallel()
+	s := compileSchemas(t)
+	for _, folder := range []string{"good", "warn"} {
+		eachFile(t, folder, func(t *testing.T, path string, text []byte) {
+			if err := s.of(path).CheckYAML(text); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	n := 0
+	for name, text := range examples(t) {
+		var err error
+		if IsScheduleFile([]byte(text)) {
+			err = s.schedule.CheckYAML([]byte(text))
+		} else {
+			err = s.config.CheckYAML([]byte(text))
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		n++
+	}
+	if n < 10 {
+		t.Errorf("%d examples in the pages: some are missed", n)
+	}
+}
+
+var yamlBlock = regexp.MustCompile("(?ms)^```yaml (\\S+)\n(.*?)^```")
+
+// examples are the files in the pages for people; a test in e2e runs them.
+func examples(t *testing.T) map[string]string {
+	t.Helper()
+	root := os.DirFS(testkit.RepoRoot(t))
+	pages, err := fs.Glob(root, "docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, page := range append(pages, "README.md") {
+		text, err := fs.ReadFile(root, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range yamlBlock.FindAllSubmatch(text, -1) {
+			found[page+" "+string(m[1])] = string(m[2])
+		}
+	}
+	return found
+}
+
+// blind are the mistakes that a schema cannot tell, by the reason.
+var blind = map[string]*regexp.Regexp{
+	"what keys mean to each other":  regexp.MustCompile(`F02-|F14-|lock-(wait|stall|store)|store-down|asynq-priority|asynq-queue|days|jitter|misfire-all-skip|retries-delays|max-delay|results-elsewhere`),
+	"times, zones and cron lines":   regexp.MustCompile(`D14-|D17-|D22-|F01-|F06-|F08-|at-date|at-word|effect-once`),
+	"templates":                     regexp.MustCompile(`I04-|template|constant|key-tick|url-tick|command-(tick|program|script)`),
+	"YAML, not its values":          regexp.MustCompile(`alias|twice|tab$|two-documents|unquoted|merge-key|kwargs-(octal|tag|time|nan)|octal|deep|latin1|star|crlf`),
+	"names of other things":         regexp.MustCompile(`lock-key-|queue|schedule-file|in-lock|keyprefix|listen|-name$|env-reserved|namespace`),
+	"URLs":                          regexp.MustCompile(`-url-|webhook-(header-(name|ours|twice)|body-(get|json))`),
+	"what an older reader wrote":    regexp.MustCompile(`X08-`),
+	"a schema has no negative time": regexp.MustCompile(`duration-(negative|signed|overflow|zero|short)`),
+}
+
+// What a schema can know of the bad files it refuses.
+func TestSchemasRefuseBadFiles(t *testing.T) {
+	t.Parallel()
+	s := compileSchemas(t)
+	paths, err := filepath.Glob(filepath.Join("testdata", "bad", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
+		if s.of(path).CheckYAML(text) != nil {
+			refused++
+			continue
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Values(blind)), func(r *regexp.Regexp) bool { return r.MatchString(name) }) {
+			t.Errorf("%s: the schema admits it; if it cannot know better, add the name to blind, with the reason", name)
+		}
+	}
+	t.Logf("%d of %d bad files are refused", refused, len(paths))
+	if refused < 100 {
+		t.Errorf("%d of %d bad files are refused: the schemas are too lax", refused, len(paths))
+	}
+}
