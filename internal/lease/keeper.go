@@ -19,14 +19,18 @@ type Keeper[T any] struct {
 	renewC chan struct{} // the renewer shall look at its queue again
 	eventC chan struct{} // the deadline goroutine shall
 
-	mu         sync.Mutex
-	running    bool
-	closed     bool
-	entries    map[*Entry[T]]struct{}
-	renewQueue queue[T]
-	eventQueue queue[T]
-	ahead      time.Duration // wall clock minus monotonic clock at the last look
-	origin     instant
+	mu      sync.Mutex
+	running bool
+	closed  bool
+	// renewAt and eventAt are when the two goroutines look again by themselves,
+	// zero for never: whoever plans nothing sooner need not wake them, which
+	// would cost more than all else about a lease.
+	renewAt, eventAt time.Time
+	entries          map[*Entry[T]]struct{}
+	renewQueue       queue[T]
+	eventQueue       queue[T]
+	ahead            time.Duration // wall clock minus monotonic clock at the last look
+	origin           instant
 }
 
 // NewKeeper returns a keeper that renews through renew. It starts its two
@@ -113,9 +117,23 @@ func (k *Keeper[T]) start() {
 		k.wg.Go(k.renewLoop)
 		k.wg.Go(k.eventLoop)
 	}
-	poke(k.renewC)
-	poke(k.eventC)
+	k.rouse()
 }
+
+// rouse wakes the goroutines that have to look sooner than they would. It is
+// called with k.mu held, after the queues have changed.
+func (k *Keeper[T]) rouse() {
+	if _, at, ok := k.renewQueue.first(); ok && sooner(at, k.renewAt) {
+		k.renewAt = at
+		poke(k.renewC)
+	}
+	if _, at, ok := k.eventQueue.first(); ok && sooner(at, k.eventAt) {
+		k.eventAt = at
+		poke(k.eventC)
+	}
+}
+
+func sooner(at, planned time.Time) bool { return planned.IsZero() || at.Before(planned) }
 
 func poke(c chan struct{}) {
 	select {
@@ -173,6 +191,7 @@ func (k *Keeper[T]) collect() (due []*Entry[T], timeout, wait time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
+	defer func() { k.renewAt = lookAt(now, wait) }()
 	for len(due) < k.batch {
 		e, at, ok := k.renewQueue.first()
 		if !ok {
@@ -226,8 +245,7 @@ func (k *Keeper[T]) call(ctx context.Context, batch []*Entry[T]) []Result {
 			todo = append(todo, func() { f(results[i], rtt) })
 		}
 	}
-	poke(k.renewC)
-	poke(k.eventC)
+	k.rouse()
 	k.mu.Unlock()
 	run(todo)
 	return results
@@ -280,6 +298,7 @@ func (k *Keeper[T]) expire() (todo []func(), wait time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
+	defer func() { k.eventAt = lookAt(now, wait) }()
 	k.noticeJump(now)
 	for {
 		e, at, ok := k.eventQueue.first()
@@ -291,6 +310,14 @@ func (k *Keeper[T]) expire() (todo []func(), wait time.Duration) {
 		}
 		todo = append(todo, k.pass(e, now)...)
 	}
+}
+
+// lookAt is the instant of the next look, zero for none.
+func lookAt(now instant, wait time.Duration) time.Time {
+	if wait < 0 {
+		return time.Time{}
+	}
+	return now.mono.Add(wait)
 }
 
 // noticeJump plans every entry again when the wall clock has run ahead of the

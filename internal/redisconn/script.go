@@ -16,6 +16,7 @@ import (
 // a shebang line that carries flags (Redis 7, Valkey).
 type Script struct {
 	plain, flagged *redis.Script
+	joint          bool
 }
 
 // NewScript makes a script from its source, which must not begin with a
@@ -28,6 +29,16 @@ func NewScript(source string, flags ...string) *Script {
 	if len(flags) > 0 {
 		s.flagged = redis.NewScript("#!lua flags=" + strings.Join(flags, ",") + "\n" + source)
 	}
+	return s
+}
+
+// NewJointScript makes a script that does the same for several callers in one
+// run: their keys and arguments stand one after the other, as many for each, and
+// it returns a list with the answer, or the error, for each. A [Batcher] gives
+// each caller its own.
+func NewJointScript(source string, flags ...string) *Script {
+	s := NewScript(source, flags...)
+	s.joint = true
 	return s
 }
 

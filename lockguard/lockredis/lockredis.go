@@ -32,8 +32,15 @@ var forceSource string
 //go:embed read.lua
 var readSource string
 
-// companionLife is how long a companion hash outlives the last grant.
-const companionLife = 24 * time.Hour
+// companionLife is how long a companion hash outlives the last grant, and
+// companionSpare what it may lack of that, so that not each grant must set it.
+const (
+	companionLife  = 25 * time.Hour
+	companionSpare = 30 * time.Minute // acquire.lua knows it too
+)
+
+// giveBackTimeout bounds the release of what was granted too late.
+const giveBackTimeout = 2 * time.Second
 
 // Options are the settings of a Backend.
 type Options struct {
@@ -51,6 +58,7 @@ type Options struct {
 type Backend struct {
 	client  redis.UniversalClient
 	runner  *redisconn.Runner
+	batcher *redisconn.Batcher
 	log     *slog.Logger
 	prefix  string // of companion keys and the channel
 	channel string
@@ -90,13 +98,13 @@ func newBackend(client redis.UniversalClient, runner *redisconn.Runner, o Option
 		return nil, fmt.Errorf("%w: lockredis: namespace %q has a brace or white space in it", lockguard.ErrConfig, ns)
 	}
 	b := &Backend{
-		client: client, runner: runner, log: o.Logger,
+		client: client, runner: runner, batcher: redisconn.NewBatcher(runner), log: o.Logger,
 		prefix: o.KeyPrefix + "solobeat:" + ns + ":",
 		// Never with allow-oom: a full server must refuse a claim.
-		acquire: redisconn.NewScript(acquireSource),
+		acquire: redisconn.NewJointScript(acquireSource),
 		read:    redisconn.NewScript(readSource),
 		renew:   redisconn.NewScript(renewSource, "allow-oom"),
-		release: redisconn.NewScript(releaseSource, "allow-oom"),
+		release: redisconn.NewJointScript(releaseSource, "allow-oom"),
 		force:   redisconn.NewScript(forceSource, "allow-oom"),
 	}
 	b.channel = b.prefix + "lock-released"
@@ -136,9 +144,19 @@ func (b *Backend) TryAcquire(ctx context.Context, a lockguard.Attempt) (lockguar
 	if a.TTL < lockguard.MinTTL {
 		return lockguard.Grant{}, fmt.Errorf("%w: lockredis: ttl %v is below %v", lockguard.ErrConfig, a.TTL, lockguard.MinTTL)
 	}
-	life := max(companionLife, max(a.MaxHold, a.MinHold)+a.TTL)
-	reply, err := b.runner.Run(ctx, b.acquire, []string{a.Key, b.companion(a.Key)},
-		a.Token, a.TTL.Milliseconds(), life.Milliseconds(), a.TaskID, a.Instance, a.FenceBase).Slice()
+	life, lasting := companionLife, 1
+	if need := max(a.MaxHold, a.MinHold) + a.TTL; need > life-companionSpare {
+		life, lasting = need, 0
+	}
+	late := func(cmd *redis.Cmd) { // granted to who has gone
+		if reply, err := cmd.Slice(); err == nil {
+			if _, err := decodeAcquire(a.Key, reply); err == nil {
+				b.giveBack(ctx, lockguard.Ref{Key: a.Key, Token: a.Token})
+			}
+		}
+	}
+	reply, err := b.batcher.Run(ctx, late, b.acquire, []string{a.Key, b.companion(a.Key)},
+		a.Token, a.TTL.Milliseconds(), life.Milliseconds(), a.TaskID, a.Instance, a.FenceBase, lasting).Slice()
 	if err != nil {
 		return lockguard.Grant{}, err
 	}
@@ -177,12 +195,22 @@ func (b *Backend) Renew(ctx context.Context, rs []lockguard.Renewal) []lockguard
 
 // Release implements lockguard.Backend.
 func (b *Backend) Release(ctx context.Context, r lockguard.Ref, keep time.Duration) (lockguard.Release, error) {
-	code, err := b.runner.Run(ctx, b.release, []string{r.Key, b.companion(r.Key)},
+	code, err := b.batcher.Run(ctx, nil, b.release, []string{r.Key, b.companion(r.Key)},
 		r.Token, b.channel, max(0, keep).Milliseconds()).Int64()
 	if err != nil {
 		return lockguard.ReleaseUnknown, err
 	}
 	return decodeRelease(code)
+}
+
+// giveBack releases what nobody knows to be held; should it fail, the lock runs
+// out by itself.
+func (b *Backend) giveBack(ctx context.Context, r lockguard.Ref) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	if _, err := b.Release(ctx, r, 0); err != nil {
+		b.log.Warn("a lock that was granted too late could not be given back; it runs out by itself", "key", r.Key, "error", err)
+	}
 }
 
 // ForceRelease implements lockguard.Backend.

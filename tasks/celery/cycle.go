@@ -12,8 +12,9 @@ import (
 
 // Bounds of a call.
 const (
-	maxTake    = 100 // more in one script gains nothing
-	maxCommits = 200
+	maxTake    = 100 // more in one script gains nothing,
+	mostTake   = 400 // unless the server is far away
+	maxCommits = 400
 	// Bounds of a queue's dead letters.
 	maxDead    = 10_000
 	maxDeadAge = 14 * 24 * time.Hour
@@ -55,10 +56,10 @@ func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycle
 	for _, i := range c.sources {
 		keys = append(keys, self.inlists[i])
 	}
-	args := make([]any, 0, 14+3*n+3*len(c.acks))
+	args := make([]any, 0, 13+3*n+3*len(c.acks))
 	args = append(args, self.id, c.number, c.want, int64(e.tune.lead/time.Second), n, len(c.acks),
 		e.cfg.expirySeconds(), e.resultsDB(), e.brokerDB(), e.keys.own(""), maxDead, maxDeadAge.Milliseconds(),
-		callFactor, e.keys.namespace)
+		e.keys.namespace)
 	for _, i := range c.sources {
 		s := e.sources[i]
 		args = append(args, s.queue, s.stepText(), s.suffix)

@@ -4,10 +4,9 @@
 -- ARGV 1 instance 2 number of the call 3 messages wanted 4 lead of the score
 --      (s) 5 L 6 number of acks 7 TTL of results (s, 0 for ever) 8 database of
 --      the results, '' if the broker's 9 database of the broker 10 prefix of
---      our keys 11 bound of dead letters 12 their age (ms) 13 factor of tags
---      14 namespace; then per list: queue, step, what follows raw in an entry;
---      then per ack: tag ('' writes in any case), result key ('' for none),
---      result
+--      our keys 11 bound of dead letters 12 their age (ms) 13 namespace; then
+--      per list: queue, step, what follows raw in an entry; then per ack: tag
+--      ('' writes in any case), result key ('' for none), result
 -- returns {state, now (µs, text), lost tags, {list, count, …} of what was
 --      taken, raws, handed back, {list, count, …} of what went to the dead
 --      letters since it is no envelope}; state 1: done; 2: this call was made before,
@@ -16,17 +15,22 @@
 local unacked, index, calls = KEYS[1], KEYS[2], KEYS[3]
 local id, want, lead = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local seq, L, acks = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local own, factor, ns = ARGV[10], tonumber(ARGV[13]), ARGV[14]
-local prefix = 'sb:' .. id .. ':'
+local own = ARGV[10]
 local now = micros()
+
+-- tag_head, tag_tail: the tag of the j-th message of this call is head, j in
+-- three digits, tail. So its number, call * 1000 + j, is text made of texts:
+-- to print a double costs as much as a command.
+local tag_head = 'sb:' .. id .. ':' .. ARGV[2]
+local function tag_tail(step) return ':' .. step .. ':' .. ARGV[13] end
 
 local last = call('HGET', calls, id)
 if last and tonumber(last) >= seq then
   local again = {}
   if tonumber(last) == seq then
-    for j = 1, factor - 1 do
+    for j = 1, 999 do
       for _, step in ipairs({'0', '3', '6', '9'}) do
-        local tag = prefix .. whole(seq * factor + j) .. ':' .. step .. ':' .. ns
+        local tag = tag_head .. string.format('%03d', j) .. tag_tail(step)
         local value = call('HGET', unacked, tag)
         if value then again[#again + 1] = tag; again[#again + 1] = value end
       end
@@ -38,7 +42,7 @@ end
 -- First every tag is looked at, then results are written, then acks: should a
 -- write be refused, nothing has been acked without its result.
 local lost, mine, tags = {}, {}, {}
-local base = 14 + 3 * L
+local base = 13 + 3 * L
 for i = 1, acks do
   local tag = ARGV[base + 3 * i - 2]
   if tag == '' then
@@ -65,11 +69,14 @@ if not last then return {-1, whole(now), lost, {}, {}, 0, {}} end
 call('HSET', calls, id, ARGV[2])
 
 -- envelope: may raw lie where Python workers read it? Four words are looked
--- for; what fails is parsed, since an envelope may be written otherwise.
+-- for; what fails is parsed, since an envelope may be written otherwise. A
+-- search stops at every quote on its way, so it begins where kombu writes the
+-- word, and only then looks elsewhere.
+local find = string.find
+local function has(raw, word, from) return find(raw, word, from, true) or find(raw, word, 1, true) end
 local function envelope(raw)
-  if string.sub(raw, 1, 1) == '{' and string.sub(raw, -1) == '}'
-    and string.find(raw, '"delivery_tag"', 1, true) and string.find(raw, '"delivery_info"', 1, true)
-    and string.find(raw, '"headers"', 1, true) and string.find(raw, '"content-type"', 1, true) then
+  local ct = string.sub(raw, 1, 1) == '{' and string.sub(raw, -1) == '}' and find(raw, '"content-type"', 1, true)
+  if ct and has(raw, '"headers"', ct) and has(raw, '"delivery_tag"', -70) and has(raw, '"delivery_info"', -250) then
     return true
   end
   local ok, e = pcall(cjson.decode, raw)
@@ -83,23 +90,23 @@ end
 call('HLEN', unacked)
 call('ZCARD', index)
 
-local n, runs, raws, back, diverted = seq * factor, {}, {}, 0, {}
+local runs, raws, back, diverted = {}, {}, 0, {}
 local h, z, c = {}, {}, 0
-local score = seconds(now + lead * 1000000)
+-- In whole seconds: a fraction is slow to read, once per message.
+local score = whole(math.floor(now / 1000000) + lead)
 
 local function take(i, key, list)
   if want <= 0 then return end
   local got = pcall_redis('RPOP', key, want)
   if type(got) ~= 'table' or got.err then return end
-  local queue, step, suffix = ARGV[12 + 3 * i], ARGV[13 + 3 * i], ARGV[14 + 3 * i]
+  local queue, tail, suffix = ARGV[11 + 3 * i], tag_tail(ARGV[12 + 3 * i]), ARGV[13 + 3 * i]
   local kept = 0
   for j = 1, #got do
     local raw = got[j]
     if envelope(raw) then
-      n = n + 1
       c = c + 1
       kept = kept + 1
-      local tag = prefix .. whole(n) .. ':' .. step .. ':' .. ns
+      local tag = tag_head .. string.format('%03d', c) .. tail
       h[2 * c - 1] = tag
       h[2 * c] = '[' .. raw .. suffix
       z[2 * c - 1] = score

@@ -58,6 +58,7 @@ const (
 	maxDue   = 100
 	maxWake  = 100
 	wakeTry  = 5
+	wakeGap  = time.Millisecond // after a call, so that many releases share the next
 	lookTime = 5 * time.Second
 )
 
@@ -117,6 +118,7 @@ func (e *Engine) wakeLoop(ctx context.Context) {
 			return
 		case <-e.wakes.signal:
 			e.flushWakes(ctx)
+			pause(ctx, wakeGap)
 		}
 	}
 }

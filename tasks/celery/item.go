@@ -101,11 +101,13 @@ func headerMicros(m *wire.Message, name string) (time.Time, bool) {
 }
 
 func readNote(m *wire.Message) parkNote {
+	text, ok := m.Headers[headerParked]
+	if !ok {
+		return parkNote{}
+	}
 	var n parkNote
-	if text, ok := m.Headers[headerParked]; ok {
-		if json.Unmarshal(text, &n) != nil {
-			return parkNote{} // not ours; the park starts anew
-		}
+	if json.Unmarshal(text, &n) != nil {
+		return parkNote{} // not ours; the park starts anew
 	}
 	return n
 }

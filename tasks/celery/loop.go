@@ -3,6 +3,7 @@ package celery
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/solobeat/solobeat/internal/failpoint"
@@ -12,9 +13,12 @@ import (
 // Bounds of what a replica holds beyond its slots: what it finishes in about
 // 100 ms, so that long tasks are not hoarded.
 const (
-	aheadTime = 100 * time.Millisecond
-	aheadMost = 2 * maxTake
-	rateSpan  = 200 * time.Millisecond // over which the rate is averaged
+	aheadTime  = 100 * time.Millisecond
+	aheadCalls = 2                      // and no more than so many calls take
+	rateSpan   = 200 * time.Millisecond // over which the rate is averaged
+	// gatherTime is how long acks and free slots may be gathered for one call
+	// while the slots have enough to do.
+	gatherTime = time.Millisecond
 )
 
 // loop is the only goroutine that takes and acks. Its fields are its own.
@@ -38,6 +42,9 @@ type loop struct {
 	suspect *item     // the one that runs or is about to
 	rate    float64   // commits per second
 	rateAt  time.Time
+	took    time.Duration // of a cycle's call, averaged
+	gather  *time.Timer   // runs while calls are put off
+	waiting bool          // it does
 	stop    stopState
 }
 
@@ -46,6 +53,7 @@ func newLoop(ctx, base context.Context, e *Engine, self *replica) *loop {
 	return &loop{
 		e: e, ctx: ctx, base: base, call: base, self: self, fired: make(chan int, n), armed: make([]bool, n), hot: make([]bool, n),
 		buried: make(chan string, 1), sweep: make(chan struct{}, 1), rateAt: time.Now(),
+		gather: time.NewTimer(time.Hour),
 	}
 }
 
@@ -55,6 +63,7 @@ func (l *loop) run() int {
 	l.waiters = l.e.startWaiters(l.base, l.self, l.fired)
 	hoard := time.NewTicker(l.e.tune.hoard)
 	defer hoard.Stop()
+	defer l.gather.Stop()
 	for {
 		l.collect()
 		if l.over() {
@@ -71,8 +80,19 @@ func (l *loop) run() int {
 		if l.stop.giving && l.e.held.len() == 0 {
 			return l.leave(0)
 		}
+		finished := l.e.finished.signal
+		if l.waiting {
+			finished = nil // to be woken by each run is what is to be spared
+		}
 		select {
-		case <-l.e.finished.signal:
+		case <-finished:
+		case <-l.gather.C:
+			l.waiting = false
+			if l.cycleWork() {
+				l.cycle()
+			}
+		case <-l.e.ready.low:
+			l.waiting = false
 		case i := <-l.fired:
 			l.armed[i], l.hot[i] = false, true
 		case <-l.sweep:
@@ -133,32 +153,52 @@ func (l *loop) free() int {
 	if l.stop.giving {
 		return 0
 	}
-	ahead := min(int(l.rate*aheadTime.Seconds()), aheadMost)
+	ahead := min(int(l.rate*aheadTime.Seconds()), aheadCalls*l.batch())
 	// What is only waiting for its ack is given up in the very next call; what
 	// waits for its result's own server keeps no slot.
 	return l.e.cfg.Concurrency + ahead - (l.e.held.len() - len(l.acks) - l.e.unstored())
 }
 
-// cycleDue reports whether a call has something to do: acks, a list that may
-// hold something, or an in-flight list to be emptied.
+// batch is the most that one call takes: what is finished while it is on its
+// way, so that a long way to the server costs no throughput.
+func (l *loop) batch() int {
+	return min(max(int(1.5*l.rate*l.took.Seconds()), maxTake), mostTake)
+}
+
+// cycleDue reports whether to make a call now. While the slots have more to do
+// than they finish during a call, acks and free slots are gathered: a call for
+// each of them costs more than the runs.
 func (l *loop) cycleDue() bool {
-	if len(l.acks) > 0 {
+	switch {
+	case slices.Contains(l.hot, true):
+		return true
+	case !l.cycleWork():
+		return false
+	case l.stop.giving || len(l.acks) >= maxTake/2:
 		return true
 	}
-	free := l.free() > 0
-	for i := range l.armed {
-		if l.hot[i] || free && !l.armed[i] {
-			return true
+	if l.e.ready.aboveLow(int(l.rate * l.took.Seconds())) {
+		if !l.waiting {
+			l.waiting = true
+			l.gather.Reset(gatherTime)
 		}
+		return false
 	}
-	return false
+	return true
+}
+
+// cycleWork reports whether a call has something to do: acks, or slots for a
+// list that may hold something.
+func (l *loop) cycleWork() bool {
+	return len(l.acks) > 0 || l.free() > 0 && slices.Contains(l.armed, false)
 }
 
 // cycle makes one call, repeats it under the same number until it is
 // answered, and acts on the answer.
 func (l *loop) cycle() {
 	l.number++
-	c := &cycleCall{number: l.number, want: max(min(l.free(), maxTake), 0)}
+	l.waiting = false
+	c := &cycleCall{number: l.number, want: max(min(l.free(), l.batch()), 0)}
 	n := min(len(l.acks), maxCommits)
 	c.acks, l.acks = l.acks[:n:n], l.acks[n:]
 	c.sources = l.look(c.want > 0)
@@ -217,8 +257,10 @@ func (l *loop) arm(list []int) {
 
 func (l *loop) callCycle(c *cycleCall) (*cycleReply, int) {
 	for n := 1; ; n++ {
+		began := time.Now()
 		r, err := l.e.cycle(l.call, l.self, c)
 		if err == nil {
+			l.took = (3*l.took + min(time.Since(began), aheadTime)) / 4
 			l.e.broker.answered(l.e)
 			return r, n
 		}

@@ -36,10 +36,13 @@ type readyQueue struct {
 	more   *sync.Cond
 	items  []*item
 	closed bool
+
+	lowAt int           // at so many items low gets its token; 0: at none
+	low   chan struct{} // holds one token once the queue is low
 }
 
 func newReadyQueue() *readyQueue {
-	q := &readyQueue{}
+	q := &readyQueue{low: make(chan struct{}, 1)}
 	q.more = sync.NewCond(&q.mu)
 	return q
 }
@@ -68,7 +71,26 @@ func (q *readyQueue) pop() (*item, bool) {
 	it := q.items[0]
 	q.items[0] = nil
 	q.items = q.items[1:]
+	if q.lowAt > 0 && len(q.items) <= q.lowAt {
+		q.lowAt = 0
+		select {
+		case q.low <- struct{}{}:
+		default:
+		}
+	}
 	return it, true
+}
+
+// aboveLow reports whether the queue holds more than n items. If so, low tells
+// once when it does no more.
+func (q *readyQueue) aboveLow(n int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.items) <= n {
+		return false
+	}
+	q.lowAt = max(n, 1)
+	return true
 }
 
 // drain removes all messages for which cond holds, newest first.

@@ -25,11 +25,16 @@ end
 
 -- store: a result, as Celery stores it: never over a SUCCESS, the key before
 -- the message on the channel, the same bytes. The caller has selected the
--- results' database. ttl '0' is for ever.
+-- results' database. ttl '0' is for ever. NX first: mostly nothing stands
+-- there, and that spares the look.
 local function store(key, value, ttl)
-  local old = pcall_redis('GET', key)
-  if type(old) == 'string' and succeeded(old) then return end
-  if ttl == '0' then call('SET', key, value) else call('SET', key, value, 'EX', ttl) end
+  local set
+  if ttl == '0' then set = call('SET', key, value, 'NX') else set = call('SET', key, value, 'EX', ttl, 'NX') end
+  if not set then
+    local old = pcall_redis('GET', key)
+    if type(old) == 'string' and succeeded(old) then return end
+    if ttl == '0' then call('SET', key, value) else call('SET', key, value, 'EX', ttl) end
+  end
   call('PUBLISH', key, value)
 end
 

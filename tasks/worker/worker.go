@@ -103,6 +103,9 @@ func (r *run) logOutcome(ctx context.Context, out tasks.Outcome) {
 	case out.Kind == tasks.Failed:
 		level = slog.LevelError
 	}
+	if !r.w.log.Enabled(ctx, level) {
+		return // most lines of a busy worker: they are not even put together
+	}
 	attrs := []slog.Attr{
 		slog.String("task_id", r.d.Task.ID), slog.String("task", r.d.Task.Name), slog.String("outcome", out.Kind.String()),
 		slog.Int("attempt", r.d.Task.Attempt),
@@ -277,24 +280,57 @@ func (r *run) watchOverdue(ctx context.Context) (stop func()) {
 	if f == nil {
 		return func() {}
 	}
-	done, ended := make(chan struct{}), make(chan struct{})
-	info := r.info
-	stopWatch := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		timer := time.NewTimer(overdueAfter)
-		defer timer.Stop()
-		select {
-		case <-done:
-		case <-timer.C:
-			f(info, false)
-			<-done
-			f(info, true)
-		}
-	})
+	o := &overdue{tell: f, info: r.info}
+	stopWatch := context.AfterFunc(ctx, o.watch)
 	return func() {
-		close(done)
 		if !stopWatch() {
-			<-ended
+			o.end()
 		}
+	}
+}
+
+// overdue watches a run from the end of its context on. Nearly every run ends
+// before, so nothing else is made for it beforehand.
+type overdue struct {
+	tell func(Run, bool)
+	info Run
+
+	mu      sync.Mutex
+	over    bool          // the run has ended
+	ended   chan struct{} // closed then; nil until it is watched
+	watched chan struct{} // closed when all has been told
+}
+
+func (o *overdue) watch() {
+	o.mu.Lock()
+	if o.over {
+		o.mu.Unlock()
+		return
+	}
+	o.ended, o.watched = make(chan struct{}), make(chan struct{})
+	o.mu.Unlock()
+	defer close(o.watched)
+	timer := time.NewTimer(overdueAfter)
+	defer timer.Stop()
+	select {
+	case <-o.ended:
+	case <-timer.C:
+		o.tell(o.info, false)
+		<-o.ended
+		o.tell(o.info, true)
+	}
+}
+
+// end waits until all has been told.
+func (o *overdue) end() {
+	o.mu.Lock()
+	o.over = true
+	watched := o.watched
+	if watched != nil {
+		close(o.ended)
+	}
+	o.mu.Unlock()
+	if watched != nil {
+		<-watched
 	}
 }
