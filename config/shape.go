@@ -24,6 +24,7 @@ func textsShape(v *yaml.Node) shape {
 	}
 	return textShape()
 }
+
 func wordListShape(v *yaml.Node, words ...string) shape {
 	if v.Kind == yaml.SequenceNode {
 		return shape{"type": "array", "items": wordsShape(words), "minItems": 1, "uniqueItems": true}
@@ -35,6 +36,7 @@ func booleanShape() shape { return shape{"type": "boolean"} }
 func integerShape(low, high int) shape {
 	return shape{"type": "integer", "minimum": low, "maximum": high}
 }
+
 func fenceBaseShape() shape {
 	return shape{"type": "integer", "minimum": 0, "maximum": uint64(lockguard.MaxFenceBase)}
 }
