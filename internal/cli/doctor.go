@@ -260,7 +260,7 @@ func (c *program) printDoctor(r *doctorReport, strict bool) error {
 				return err
 			}
 		}
-		_, _ = fmt.Fprintf(c.Err, "%d ok, %d warnings, %d failures\n", counts[verdictOK], counts[verdictWarn], counts[verdictFail])
+		_, _ = fmt.Fprintf(c.Err, "%d ok, %s, %s\n", counts[verdictOK], counted(counts[verdictWarn], "warning"), counted(counts[verdictFail], "failure"))
 	}
 	switch {
 	case counts[verdictFail] > 0:

@@ -45,7 +45,7 @@ Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 	f.StringVar(&o.tick, "tick", "", "the tick to run, RFC 3339; without an offset in the job's zone")
 	f.StringVar(&o.by, "by", "", "who (default: user@host)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the result")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long --wait waits")
+	durationFlag(cmd, &o.timeout, "timeout", time.Minute, "how long --wait waits")
 	return c.withOutput(cmd)
 }
 
