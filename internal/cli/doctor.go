@@ -173,14 +173,8 @@ func (d *doctor) readConfig(c *program) error {
 	cfg, more, err := config.Load(path, c.env)
 	problems = append(problems, more...)
 	if err == nil && cfg.Schedule.File != "" {
-		var jobs []*scheduler.Job
-		jobs, more, err = config.LoadSchedule(cfg.Schedule.File)
+		d.jobs, more, err = readSchedule(cfg)
 		problems = append(problems, more...)
-		if err == nil {
-			more, err = config.Together(cfg, jobs)
-			problems = append(problems, more...)
-			d.jobs = jobs
-		}
 	}
 	for _, p := range problems {
 		verdict := verdictFail

@@ -204,13 +204,6 @@ func (d *deed) end(cut error) error {
 	return nil
 }
 
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // ask asks before anything is deleted; where nobody can be asked, --yes is
 // needed.
 func (d *deed) ask(ctx context.Context, n int) error {

@@ -128,12 +128,9 @@ func scheduledJob(cfg *config.Config, name string) (*scheduler.Job, error) {
 	if cfg.Schedule.File == "" {
 		return nil, errNoSchedule()
 	}
-	jobs, _, err := config.LoadSchedule(cfg.Schedule.File) // warnings are for validate
+	jobs, _, err := readSchedule(cfg) // warnings are for validate
 	if err != nil {
 		return nil, err
-	}
-	if _, err := config.Together(cfg, jobs); err != nil {
-		return nil, exit(exitConfig, err)
 	}
 	known := make([]string, len(jobs))
 	for i, j := range jobs {
