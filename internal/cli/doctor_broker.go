@@ -83,7 +83,7 @@ func (d *doctor) broker(ctx context.Context, results bool) {
 	}
 	steps := []step{{"schedulers", d.schedulers}, {"dead letters", d.deadLetters}}
 	if d.cfg.Worker.Has(config.EngineCelery) {
-		steps = append(steps, step{"workers", d.workers}, step{"queues", d.celeryQueues}, step{"in-flight", d.stranded}, step{"python", d.python})
+		steps = append(steps, step{"workers", d.workers}, step{"queues", d.celeryQueues}, step{"in-flight", d.stranded}, step{"dead letters", d.unlisted}, step{"python", d.python})
 		if results {
 			steps = append(steps, step{"acl", d.acl})
 		}
@@ -194,6 +194,19 @@ func (d *doctor) stranded(ctx context.Context) error {
 		return nil
 	}
 	d.add("in-flight", verdictWarn, "a live worker of this namespace puts them back: start one", "%d messages in the in-flight lists of dead workers: %s", n, listed(slices.Sorted(maps.Keys(found))))
+	return nil
+}
+
+// unlisted tells of messages that dead list does not know of.
+func (d *doctor) unlisted(ctx context.Context) error {
+	found, err := d.s.admin(nil).Unlisted(ctx)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		d.add("dead letters", verdictFail, "give the workers' user the ACL rule +xadd, and see that solobeat:<namespace>:dead:<queue> is a stream; then LMOVE them to their queue, RIGHT LEFT",
+			"%d messages could not be put into the stream of the dead letters, and are kept in the list %s, which dead list does not show", found[key], key)
+	}
 	return nil
 }
 

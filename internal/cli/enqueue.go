@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/config"
+	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
@@ -160,7 +162,7 @@ func (c *program) enqueue(ctx context.Context, name string, o enqueueOptions) er
 	if queue := cmp.Or(o.queue, s.cfg.Worker.Queues[0]); !s.served(ctx, o.engine, queue) {
 		c.note("no Solobeat worker serves the queue %q now; `solobeat queues` shows which do", queue)
 	}
-	return c.showResult(ctx, s.sender, id, o.timeout)
+	return c.showResult(ctx, s, id, o.timeout)
 }
 
 // served tells whether a live worker takes from a queue of an engine; where
@@ -212,7 +214,10 @@ Exit codes: 0 SUCCESS; 1 any other end; 75 still pending.`,
 				return err
 			}
 			defer s.close()
-			return c.showResult(cmd.Context(), s.sender, ids[0], wait)
+			if err := s.reach(cmd.Context(), wait, s.resultServer()); err != nil {
+				return err
+			}
+			return c.showResult(cmd.Context(), s, ids[0], wait)
 		},
 	}
 	durationFlag(cmd, &wait, "wait", 0, "how long to wait for a final state")
@@ -230,9 +235,14 @@ type resultView struct {
 	Solobeat  json.RawMessage `json:"solobeat,omitempty"`
 }
 
-func (c *program) showResult(ctx context.Context, client *celery.Client, id string, wait time.Duration) error {
-	r, done, err := client.Wait(ctx, id, wait)
-	if err != nil {
+func (c *program) showResult(ctx context.Context, s *stores, id string, wait time.Duration) error {
+	r, done, err := s.sender.Wait(ctx, id, wait)
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && (unanswered(err) || errors.Is(err, context.DeadlineExceeded)):
+		one := s.resultServer()
+		return redisconn.ReachError(one.url, one.setting(), err)
+	default:
 		return err
 	}
 	v := resultView{ID: id, Status: "PENDING", Result: json.RawMessage("null")}
