@@ -230,7 +230,7 @@ func (d *doctor) deadLetters(ctx context.Context) error {
 		}
 	}
 	if total > 0 {
-		d.add("dead letters", verdictWarn, "see solobeat dead list; dead requeue when the cause is gone, or dead drop", "%s in %s", counted(total), listed(where))
+		d.add("dead letters", verdictWarn, "see solobeat dead list; dead requeue when the cause is gone, or dead drop", "%s in %s", counted(total, "dead letter"), listed(where))
 		return nil
 	}
 	d.add("dead letters", verdictOK, "", "none")

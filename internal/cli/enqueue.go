@@ -50,12 +50,12 @@ Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 	f.StringVar(&o.queue, "queue", "", "queue (default: the first of worker.queues)")
 	f.StringVar(&o.engine, "engine", celery.EngineName, "celery or asynq")
 	f.StringVar(&o.eta, "eta", "", "not before this instant, RFC 3339 with an offset")
-	f.DurationVar(&o.countdown, "countdown", 0, "not before now + this")
-	f.DurationVar(&o.expires, "expires", 0, "revoke it if it has not begun by now + this")
+	durationFlag(cmd, &o.countdown, "countdown", 0, "not before now + this")
+	durationFlag(cmd, &o.expires, "expires", 0, "revoke it if it has not begun by now + this")
 	f.IntVar(&o.priority, "priority", 0, "0 (first) to 9")
 	f.StringVar(&o.id, "id", "", "task id (default: random)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the result")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long --wait waits")
+	durationFlag(cmd, &o.timeout, "timeout", time.Minute, "how long --wait waits")
 	return c.withOutput(cmd)
 }
 
@@ -201,7 +201,10 @@ func (c *program) resultCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "result ID",
 		Short: "Read the result of a task",
-		Long:  "Exit codes: 0 SUCCESS; 1 any other end; 75 still pending.",
+		Long: `Read the state of a task, and its result on stdout or what went wrong. A task that nobody knows is
+PENDING, as in Celery; results are kept for results.expires.
+
+Exit codes: 0 SUCCESS; 1 any other end; 75 still pending.`,
 		Example: `  solobeat result 7c1f0c8e-3f0a-4d5e-9d2f-2b1f6d0a9e11
   solobeat result 7c1f0c8e-3f0a-4d5e-9d2f-2b1f6d0a9e11 --wait 30s -o json`,
 		Args: args(1, 1, "one task id"),
@@ -217,7 +220,7 @@ func (c *program) resultCommand() *cobra.Command {
 			return c.showResult(cmd.Context(), s, ids[0], wait)
 		},
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for a final state")
+	durationFlag(cmd, &wait, "wait", 0, "how long to wait for a final state")
 	return c.withOutput(cmd)
 }
 

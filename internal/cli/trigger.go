@@ -50,7 +50,7 @@ Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 	f.StringVar(&o.tick, "tick", "", "the tick to run, RFC 3339; without an offset in the job's zone")
 	f.StringVar(&o.by, "by", "", "who (default: user@host)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the result")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long --wait waits")
+	durationFlag(cmd, &o.timeout, "timeout", time.Minute, "how long --wait waits")
 	return c.withOutput(cmd)
 }
 
@@ -138,12 +138,9 @@ func scheduledJob(cfg *config.Config, name string) (*scheduler.Job, error) {
 	if cfg.Schedule.File == "" {
 		return nil, errNoSchedule()
 	}
-	jobs, _, err := config.LoadSchedule(cfg.Schedule.File) // warnings are for validate
+	jobs, _, err := readSchedule(cfg) // warnings are for validate
 	if err != nil {
 		return nil, err
-	}
-	if _, err := config.Together(cfg, jobs); err != nil {
-		return nil, exit(exitConfig, err)
 	}
 	known := make([]string, len(jobs))
 	for i, j := range jobs {

@@ -66,7 +66,7 @@ type Config struct {
 	RootCAs *x509.CertPool
 }
 
-// Methods are those that a request may have, the default first.
+// methods are those that a request may have, the default first.
 var methods = [...]string{http.MethodPost, http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 // Methods returns the methods that a request may have, the default first.
