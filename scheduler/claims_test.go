@@ -27,7 +27,7 @@ func (f *farState) Claim(ctx context.Context, r Replica, claims []Claim) []Claim
 		<-ctx.Done()
 		return failedAll(len(claims), ctx.Err())
 	}
-	time.Sleep(f.way)
+	<-time.After(f.way)
 	return f.memState.Claim(ctx, r, claims)
 }
 
@@ -39,7 +39,7 @@ type slowPublisher struct {
 
 // Prepare implements Publisher.
 func (p slowPublisher) Prepare(r *tasks.Request) (string, []byte, error) {
-	time.Sleep(p.each)
+	<-time.After(p.each)
 	return p.Publisher.Prepare(r)
 }
 
