@@ -237,7 +237,7 @@ func TestParseDuration(t *testing.T) {
 		"30": "write the unit, for example 30s", "5 minutes": "write 5m", "10 min": "write 10m", "1 week": "write 7d", "2 Days": "write 2d",
 		"30 s": "write 30s", "1 hour": "write 1h", "3hrs": "write 3h", "10sec": "write 10s", "99999999h": "write for example", "PT5M": "write for example", "0": "write for example",
 	} {
-		if got := durationCure(text); !strings.HasPrefix(got, cure) {
+		if got := DurationCure(text); !strings.HasPrefix(got, cure) {
 			t.Errorf("%s: cure %q, want %q", text, got, cure)
 		}
 	}

@@ -53,8 +53,8 @@ func bareNumber(text string) bool {
 	return err == nil
 }
 
-// durationCure guesses what a text that is no duration was meant to be.
-func durationCure(text string) string {
+// DurationCure guesses what a text that is no duration was meant to be.
+func DurationCure(text string) string {
 	const general = "write for example 30s, 10m, 1h30m or 2d"
 	text = strings.TrimSpace(text)
 	if goRE.MatchString(text) || dayRE.MatchString(text) {

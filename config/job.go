@@ -369,6 +369,12 @@ func (j *jobReader) report(e *scheduler.JobError) {
 		keys = append(keys, "lock.ttl")
 	case "lock.on_busy":
 		keys = append(keys, "misfire.policy")
+	case "lock.wait":
+		keys = append(keys, "lock.on_busy")
+	case "lock.stall_after":
+		keys = append(keys, "lock.on_lost")
+	case "lock.on_store_down":
+		keys = append(keys, "idempotency")
 	case "misfire.deadline", "expires":
 		keys = append(keys, "jitter")
 	}

@@ -151,13 +151,13 @@ func (d *decoder) duration(into *time.Duration, low time.Duration) field {
 			return
 		}
 		if v.Kind != yaml.ScalarNode || isNull(v) || v.ShortTag() == "!!bool" {
-			d.errorf(v, path, durationCure(""), "want a duration, got %s", kindName(v))
+			d.errorf(v, path, DurationCure(""), "want a duration, got %s", kindName(v))
 			return
 		}
 		dur, err := ParseDuration(v.Value)
 		switch {
 		case err != nil:
-			d.errorf(v, path, durationCure(v.Value), "%v", err)
+			d.errorf(v, path, DurationCure(v.Value), "%v", err)
 		case dur < low:
 			d.errorf(v, path, "write at least "+short(low), "%s is too short", v.Value)
 		default:

@@ -138,7 +138,7 @@ func joined(err, cause, relErr error) error {
 // Inspect tells who holds the lock.
 func (g *Guard) Inspect(ctx context.Context, key string) (Holder, error) {
 	holder, err := g.backend.Read(ctx, key)
-	return holder, read(ctx, key, err)
+	return holder, readError(ctx, key, err)
 }
 
 // ForceRelease frees the lock whoever holds it, and tells who did; Held is false
@@ -151,11 +151,11 @@ func (g *Guard) ForceRelease(ctx context.Context, key, reason string) (Holder, e
 		g.log.Warn("lock was released by force", "key", key, "reason", reason, "task_id", holder.TaskID,
 			"instance", holder.Instance, "fence", uint64(holder.Fence))
 	}
-	return holder, read(ctx, key, err)
+	return holder, readError(ctx, key, err)
 }
 
-// read names the error of a look at a lock.
-func read(ctx context.Context, key string, err error) error {
+// readError names the error of a look at a lock.
+func readError(ctx context.Context, key string, err error) error {
 	switch {
 	case err == nil, definite(err):
 		return err

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/solobeat/solobeat/internal/failpoint"
-	"github.com/solobeat/solobeat/tasks"
 )
 
 const (
@@ -18,8 +17,10 @@ const (
 	longestSleep = time.Second
 	// pause is the wait after a call to the store that failed.
 	pause = time.Second
-	// claimBatch is how many claims one turn of the loop makes.
+	// claimBatch is how many claims one turn of the loop makes at most,
 	claimBatch = 500
+	// and claimRound how many of them go out together.
+	claimRound = 50
 	// failLimit is how many failures in a row set a job aside.
 	failLimit = 3
 )
@@ -104,60 +105,6 @@ func (s *Scheduler) storeWorks() {
 		s.log.Info("schedule store is back")
 		s.complained = time.Time{}
 	}
-}
-
-// asked is a claim on its way.
-type asked struct {
-	entry *entry
-	plan  plan
-	claim Claim
-	// sender publishes the request, nil where the claim does.
-	sender  Sender
-	request *tasks.Request
-}
-
-// claimDue claims what is due, up to one batch; the next turn follows at once.
-func (s *Scheduler) claimDue(ctx context.Context) {
-	now := s.clock.now()
-	var batch []asked
-	for len(batch) < claimBatch && len(s.heap) > 0 && !s.heap[0].at.After(now) {
-		e, _ := heap.Pop(&s.heap).(*entry)
-		if a, ok := s.prepare(e, now); ok {
-			batch = append(batch, a)
-		}
-	}
-	if len(batch) == 0 {
-		return
-	}
-	results := s.ask(ctx, batch)
-	s.send(ctx, batch, results)
-	for i, a := range batch {
-		s.settle(ctx, a, results[i])
-	}
-}
-
-// ask claims a batch; the results are as many.
-func (s *Scheduler) ask(ctx context.Context, batch []asked) []ClaimResult {
-	claims := make([]Claim, len(batch))
-	for i := range batch {
-		claims[i] = batch[i].claim
-	}
-	// Also while shutting down: what was asked for shall be counted.
-	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	sent := s.local()
-	results := s.cfg.State.Claim(callCtx, s.self(), claims)
-	received := s.local()
-	for i := range batch {
-		if i >= len(results) {
-			results = append(results, ClaimResult{Err: errors.New("scheduler: the store gave no answer")})
-		}
-		if results[i].Err == nil {
-			s.storeWorks()
-			s.clock.check(sent, received, results[i].Now)
-		}
-	}
-	return results
 }
 
 // prepare plans one job and makes its claim. Where nothing is to be claimed it

@@ -318,17 +318,21 @@ func (c *program) schedule(cfg *config.Config) ([]*scheduler.Job, error) {
 	if cfg.Schedule.File == "" {
 		return nil, errNoSchedule()
 	}
+	jobs, problems, err := readSchedule(cfg)
+	c.warn(problems)
+	return jobs, err
+}
+
+// readSchedule reads the schedule file by itself and together with the
+// configuration that names it. The problems hold the warnings too; if only both
+// together are wrong, there are jobs beside the error.
+func readSchedule(cfg *config.Config) ([]*scheduler.Job, config.Problems, error) {
 	jobs, problems, err := config.LoadSchedule(cfg.Schedule.File)
-	c.warn(problems)
 	if err != nil {
-		return nil, err
+		return nil, problems, err
 	}
-	problems, err = config.Together(cfg, jobs)
-	c.warn(problems)
-	if err != nil {
-		return nil, exit(exitConfig, err)
-	}
-	return jobs, nil
+	more, err := config.Together(cfg, jobs)
+	return jobs, append(problems, more...), err
 }
 
 func errNoSchedule() error {

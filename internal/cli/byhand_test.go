@@ -54,6 +54,12 @@ func TestPauseAndResumeRefuse(t *testing.T) {
 		refused(t, env, 2, []string{"jobs", verb, "a", "--reason", strings.Repeat("x", 201)}, "at most 200")
 		refused(t, env, 1, []string{"jobs", verb, "a", "aa", "zz"}, `no job "aa"`, "did you mean a?", `no job "zz"`)
 	}
+	refused(t, env, 2, []string{"jobs", "pause", "a", "--by", strings.Repeat("x", 201)}, "--by: at most 200")
+	refused(t, env, 2, []string{"jobs", "trigger", "a", "--by", strings.Repeat("x", 201)}, "--by: at most 200")
+	refused(t, env, 2, []string{"locks", "release", "", "--yes"}, "key is empty")
+	// An unset variable of a script does not stand for everything.
+	refused(t, env, 2, []string{"dead", "drop", "--all", "--yes", "--queue", ""}, "--queue is empty")
+	refused(t, env, 2, []string{"dead", "drop", "--all", "--yes", "--reason="}, "--reason is empty")
 	refused(t, env, 1, []string{"jobs", "trigger", "aa"}, `no job "aa"`, "did you mean a?")
 	refused(t, env, 2, []string{"jobs", "trigger", "a", "--tick", "yesterday"}, "is no instant")
 	refused(t, env, 2, []string{"jobs", "trigger", "a", "--tick", "2026-11-29T10:30:00Z"}, "2026-11-29T10:00:00+00:00, 2026-11-29T11:00:00+00:00")

@@ -49,6 +49,12 @@ func (c *program) deadSubcommand(use, short string, check cobra.PositionalArgs, 
 	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: check}
 	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
 		p.ids = ids
+		for _, name := range []string{"queue", "engine", "reason"} {
+			// One of an unset variable would pick everything.
+			if f := cmd.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+				return usagef("--%s is empty: name one, or leave it out", name)
+			}
+		}
 		if err := p.check(); err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ which begin with solobeat-demo-. Once no demo runs on that Redis, remove them by
 	f.StringVar(&o.RedisURL, "redis", "", "a Redis to use instead of the embedded one; the demo's keys are removed at the end")
 	f.StringVar(&o.Engine, "engine", "celery", "celery or asynq, where a killed replica's task takes 1 to 2 minutes to come back")
 	f.IntVar(&o.Replicas, "replicas", 4, "number of processes")
-	f.DurationVar(&o.Tick, "tick", 5*time.Second, "the length of an hour")
+	durationFlag(cmd, &o.Tick, "tick", 5*time.Second, "the length of an hour")
 	f.IntVar(&o.Ticks, "ticks", 6, "number of guarded hours")
 	f.StringVar(&o.Dir, "dir", "", "folder for files and logs (default: a temporary one)")
 	f.BoolVar(&o.Once, "once", false, "end after the scenes: exit 0 only if every hour has exactly one report")

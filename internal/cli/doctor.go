@@ -173,14 +173,8 @@ func (d *doctor) readConfig(c *program) error {
 	cfg, more, err := config.Load(path, c.env)
 	problems = append(problems, more...)
 	if err == nil && cfg.Schedule.File != "" {
-		var jobs []*scheduler.Job
-		jobs, more, err = config.LoadSchedule(cfg.Schedule.File)
+		d.jobs, more, err = readSchedule(cfg)
 		problems = append(problems, more...)
-		if err == nil {
-			more, err = config.Together(cfg, jobs)
-			problems = append(problems, more...)
-			d.jobs = jobs
-		}
 	}
 	for _, p := range problems {
 		verdict := verdictFail
@@ -260,7 +254,7 @@ func (c *program) printDoctor(r *doctorReport, strict bool) error {
 				return err
 			}
 		}
-		_, _ = fmt.Fprintf(c.Err, "%d ok, %d warnings, %d failures\n", counts[verdictOK], counts[verdictWarn], counts[verdictFail])
+		_, _ = fmt.Fprintf(c.Err, "%d ok, %s, %s\n", counts[verdictOK], counted(counts[verdictWarn], "warning"), counted(counts[verdictFail], "failure"))
 	}
 	switch {
 	case counts[verdictFail] > 0:

@@ -83,7 +83,7 @@ func (d *doctor) broker(ctx context.Context, results bool) {
 	}
 	steps := []step{{"schedulers", d.schedulers}, {"dead letters", d.deadLetters}}
 	if d.cfg.Worker.Has(config.EngineCelery) {
-		steps = append(steps, step{"workers", d.workers}, step{"queues", d.celeryQueues}, step{"in-flight", d.stranded}, step{"python", d.python})
+		steps = append(steps, step{"workers", d.workers}, step{"queues", d.celeryQueues}, step{"in-flight", d.stranded}, step{"dead letters", d.unlisted}, step{"python", d.python})
 		if results {
 			steps = append(steps, step{"acl", d.acl})
 		}
@@ -197,6 +197,19 @@ func (d *doctor) stranded(ctx context.Context) error {
 	return nil
 }
 
+// unlisted tells of messages that dead list does not know of.
+func (d *doctor) unlisted(ctx context.Context) error {
+	found, err := d.s.admin(nil).Unlisted(ctx)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		d.add("dead letters", verdictFail, "give the workers' user the ACL rule +xadd, and see that solobeat:<namespace>:dead:<queue> is a stream; then LMOVE them to their queue, RIGHT LEFT",
+			"%d messages could not be put into the stream of the dead letters, and are kept in the list %s, which dead list does not show", found[key], key)
+	}
+	return nil
+}
+
 func (d *doctor) deadLetters(ctx context.Context) error {
 	total := 0
 	var where []string
@@ -217,7 +230,7 @@ func (d *doctor) deadLetters(ctx context.Context) error {
 		}
 	}
 	if total > 0 {
-		d.add("dead letters", verdictWarn, "see solobeat dead list; dead requeue when the cause is gone, or dead drop", "%s in %s", counted(total), listed(where))
+		d.add("dead letters", verdictWarn, "see solobeat dead list; dead requeue when the cause is gone, or dead drop", "%s in %s", counted(total, "dead letter"), listed(where))
 		return nil
 	}
 	d.add("dead letters", verdictOK, "", "none")

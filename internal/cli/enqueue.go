@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/config"
+	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/asynqengine"
 	"github.com/solobeat/solobeat/tasks/celery"
@@ -48,12 +50,12 @@ Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 	f.StringVar(&o.queue, "queue", "", "queue (default: the first of worker.queues)")
 	f.StringVar(&o.engine, "engine", celery.EngineName, "celery or asynq")
 	f.StringVar(&o.eta, "eta", "", "not before this instant, RFC 3339 with an offset")
-	f.DurationVar(&o.countdown, "countdown", 0, "not before now + this")
-	f.DurationVar(&o.expires, "expires", 0, "revoke it if it has not begun by now + this")
+	durationFlag(cmd, &o.countdown, "countdown", 0, "not before now + this")
+	durationFlag(cmd, &o.expires, "expires", 0, "revoke it if it has not begun by now + this")
 	f.IntVar(&o.priority, "priority", 0, "0 (first) to 9")
 	f.StringVar(&o.id, "id", "", "task id (default: random)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the result")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long --wait waits")
+	durationFlag(cmd, &o.timeout, "timeout", time.Minute, "how long --wait waits")
 	return c.withOutput(cmd)
 }
 
@@ -160,7 +162,7 @@ func (c *program) enqueue(ctx context.Context, name string, o enqueueOptions) er
 	if queue := cmp.Or(o.queue, s.cfg.Worker.Queues[0]); !s.served(ctx, o.engine, queue) {
 		c.note("no Solobeat worker serves the queue %q now; `solobeat queues` shows which do", queue)
 	}
-	return c.showResult(ctx, s.sender, id, o.timeout)
+	return c.showResult(ctx, s, id, o.timeout)
 }
 
 // served tells whether a live worker takes from a queue of an engine; where
@@ -199,7 +201,10 @@ func (c *program) resultCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "result ID",
 		Short: "Read the result of a task",
-		Long:  "Exit codes: 0 SUCCESS; 1 any other end; 75 still pending.",
+		Long: `Read the state of a task, and its result on stdout or what went wrong. A task that nobody knows is
+PENDING, as in Celery; results are kept for results.expires.
+
+Exit codes: 0 SUCCESS; 1 any other end; 75 still pending.`,
 		Example: `  solobeat result 7c1f0c8e-3f0a-4d5e-9d2f-2b1f6d0a9e11
   solobeat result 7c1f0c8e-3f0a-4d5e-9d2f-2b1f6d0a9e11 --wait 30s -o json`,
 		Args: args(1, 1, "one task id"),
@@ -209,10 +214,13 @@ func (c *program) resultCommand() *cobra.Command {
 				return err
 			}
 			defer s.close()
-			return c.showResult(cmd.Context(), s.sender, ids[0], wait)
+			if err := s.reach(cmd.Context(), wait, s.resultServer()); err != nil {
+				return err
+			}
+			return c.showResult(cmd.Context(), s, ids[0], wait)
 		},
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for a final state")
+	durationFlag(cmd, &wait, "wait", 0, "how long to wait for a final state")
 	return c.withOutput(cmd)
 }
 
@@ -227,9 +235,14 @@ type resultView struct {
 	Solobeat  json.RawMessage `json:"solobeat,omitempty"`
 }
 
-func (c *program) showResult(ctx context.Context, client *celery.Client, id string, wait time.Duration) error {
-	r, done, err := client.Wait(ctx, id, wait)
-	if err != nil {
+func (c *program) showResult(ctx context.Context, s *stores, id string, wait time.Duration) error {
+	r, done, err := s.sender.Wait(ctx, id, wait)
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && (unanswered(err) || errors.Is(err, context.DeadlineExceeded)):
+		one := s.resultServer()
+		return redisconn.ReachError(one.url, one.setting(), err)
+	default:
 		return err
 	}
 	v := resultView{ID: id, Status: "PENDING", Result: json.RawMessage("null")}

@@ -75,6 +75,9 @@ It asks first, or wants --yes where nobody can be asked.`,
 		Example: `  solobeat locks release report:lock
   solobeat locks release report:lock --yes --reason "the host is gone"`,
 		RunE: func(cmd *cobra.Command, keys []string) error {
+			if keys[0] == "" { // of an unset variable: it would count as released
+				return usagef("the lock's key is empty")
+			}
 			return c.locksRelease(cmd.Context(), keys[0], yes, reason)
 		},
 	}

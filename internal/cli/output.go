@@ -120,3 +120,11 @@ func ago(t time.Time) string {
 	}
 	return short(time.Since(t)) + " ago"
 }
+
+// counted is a number of things whose name takes an s.
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

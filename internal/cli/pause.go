@@ -66,16 +66,24 @@ func (c *program) withByHand(cmd *cobra.Command, o *byHand) *cobra.Command {
 			return usagef("job names and --all: one of the two")
 		case !o.all && len(names) == 0:
 			return usagef("name one job or more, or --all")
-		case !utf8.ValidString(o.reason) || utf8.RuneCountInString(o.reason) > reasonLength:
-			return usagef("--reason: at most %d characters", reasonLength)
 		}
-		return nil
+		return o.check()
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "all jobs of the current file")
 	f.StringVar(&o.reason, "reason", "", "why, for others who look at the job")
 	f.StringVar(&o.by, "by", "", "who (default: user@host)")
 	return c.withOutput(cmd)
+}
+
+// check bounds what is kept of a person's words.
+func (o byHand) check() error {
+	for _, w := range []struct{ flag, text string }{{"reason", o.reason}, {"by", o.by}} {
+		if !utf8.ValidString(w.text) || utf8.RuneCountInString(w.text) > reasonLength {
+			return usagef("--%s: at most %d characters", w.flag, reasonLength)
+		}
+	}
+	return nil
 }
 
 // pauseView is a job as pause and resume print it.
@@ -131,7 +139,10 @@ func (c *program) jobsPause(ctx context.Context, names []string, o byHand, do fu
 	t := &table{header: []string{"JOB", "STATE", "PAUSED SINCE", "BY", "REASON"}}
 	for _, name := range names {
 		v, err := do(s, ctx, name, o)
-		if err != nil {
+		switch {
+		case err != nil && len(views) == 0:
+			return err
+		case err != nil:
 			return errors.Join(err, c.print(views, t, ""))
 		}
 		views = append(views, v)

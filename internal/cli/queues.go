@@ -15,7 +15,9 @@ import (
 func (c *program) queuesCommand() *cobra.Command {
 	return c.withOutput(&cobra.Command{
 		Use: "queues", Short: "Depths of the queues, and the workers that serve them", Args: args(0, 0, ""),
-		Long:    "The queues are those of worker.queues, in the engines of worker.engines, and those that a live worker serves. Unacked and parked messages are kept by Celery in one place for all queues.",
+		Long: `Depths of the queues of worker.queues, in the engines of worker.engines, and of those
+that a live worker serves, and the workers. Unacked and parked messages are kept by
+Celery in one place for all queues.`,
 		Example: "  solobeat queues\n  solobeat queues -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := c.open(cmd.Context(), "queues")

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +118,36 @@ func TestReachNamesTheServer(t *testing.T) {
 		}
 		if text := err.Error(); !strings.Contains(text, tc.key) || !strings.Contains(text, tc.url) || strings.Contains(text, "hush") {
 			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// A server of the results that is frozen: commands name it, and wait no longer
+// than they were told.
+func TestFrozenResults(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	results := "redis://" + l.Addr().String() + "/0"
+	file := filepath.Join(t.TempDir(), "schedule.yaml")
+	if err := os.WriteFile(file, []byte("version: 1\njobs: {a: {task: t, every: 1h}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"SOLOBEAT_REDIS_URL=" + testkit.Redis(t).URL(0), "SOLOBEAT_REDIS_RESULTS_URL=" + results, "SOLOBEAT_SCHEDULE_FILE=" + file}
+	for _, tc := range []struct{ args, words string }{
+		{"result id", results + " does not answer"},
+		{"enqueue t --wait --timeout 2500ms", results + " does not answer"},
+		{"jobs trigger a --wait --timeout 1s", results + " does not answer"},
+		{"jobs trigger a", "tick "}, // which needs no result
+	} {
+		var out, errs bytes.Buffer
+		began := time.Now()
+		code := Main(t.Context(), strings.Fields(tc.args), Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, env, nil)
+		took := time.Since(began)
+		if want := min(1, strings.Count(tc.words, "answer")); code != want || !strings.Contains(errs.String(), tc.words) || took > 7*time.Second {
+			t.Errorf("%s: exit code %d after %s: %s", tc.args, code, took, errs.String())
 		}
 	}
 }

@@ -188,27 +188,20 @@ func (d *deed) end(cut error) error {
 			return err
 		}
 	}
-	d.c.note("%s: %s", d.fate, counted(done))
+	d.c.note("%s: %s", d.fate, counted(done, "dead letter"))
 	if d.late > 0 {
 		d.c.note("%d of them may not begin any more, since their expires or their job's deadline has passed: unless they had begun they end as REVOKED", d.late)
 	}
 	if gone > 0 {
-		d.c.note("gone: %s, which somebody else requeued or dropped meanwhile", counted(gone))
+		d.c.note("gone: %s, which somebody else requeued or dropped meanwhile", counted(gone, "dead letter"))
 	}
 	if kept > 0 {
-		d.c.note("kept: %s that no worker could read; see solobeat dead show, and dead drop", counted(kept))
+		d.c.note("kept: %s that no worker could read; see solobeat dead show, and dead drop", counted(kept, "dead letter"))
 	}
 	if kept > 0 || gone > 0 && !d.pick.all {
 		return exit(exitFailed, nil)
 	}
 	return nil
-}
-
-func counted(n int) string {
-	if n == 1 {
-		return "1 dead letter"
-	}
-	return fmt.Sprintf("%d dead letters", n)
 }
 
 // ask asks before anything is deleted; where nobody can be asked, --yes is
@@ -217,5 +210,5 @@ func (d *deed) ask(ctx context.Context, n int) error {
 	if d.fate != fateDropped || d.pick.yes {
 		return nil
 	}
-	return d.c.confirm(ctx, fmt.Sprintf("Delete %s for good?", counted(n)))
+	return d.c.confirm(ctx, fmt.Sprintf("Delete %s for good?", counted(n, "dead letter")))
 }

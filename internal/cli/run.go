@@ -57,8 +57,8 @@ was lost; 128+n the program was ended by signal n; 1 Redis is out of reach.`,
 	f.StringVar(&o.lock, "lock", "", "the lock's key, verbatim (needed)")
 	f.StringVar(&o.backend, "backend", "redis", "where the lock lives: redis")
 	f.StringVar(&o.key, "key", "", "the record's key: what must happen once, for example report:2026-11-29T17")
-	f.DurationVar(&o.ttl, "ttl", lockguard.DefaultTTL, "the lock's time to live, at least 1s; it is renewed while the program runs")
-	f.DurationVar(&o.wait, "wait", 0, "how long to wait for a busy lock, a record in progress, or Redis")
+	durationFlag(cmd, &o.ttl, "ttl", lockguard.DefaultTTL, "the lock's time to live, at least 1s; it is renewed while the program runs")
+	durationFlag(cmd, &o.wait, "wait", 0, "how long to wait for a busy lock, a record in progress, or Redis")
 	f.SetInterspersed(false)
 	return cmd
 }

@@ -39,13 +39,18 @@ Exit codes with --wait: 0 SUCCESS; 1 any other end; 75 still pending.`,
 		Example: `  solobeat jobs trigger hourly-report --wait
   solobeat jobs trigger hourly-report --tick 2026-12-01T03:00:00+01:00`,
 		Args: args(1, 1, "one job name"),
-		RunE: func(cmd *cobra.Command, names []string) error { return c.jobsTrigger(cmd.Context(), names[0], o) },
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := (byHand{by: o.by}).check(); err != nil {
+				return err
+			}
+			return c.jobsTrigger(cmd.Context(), names[0], o)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.tick, "tick", "", "the tick to run, RFC 3339; without an offset in the job's zone")
 	f.StringVar(&o.by, "by", "", "who (default: user@host)")
 	f.BoolVar(&o.wait, "wait", false, "wait for the result")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long --wait waits")
+	durationFlag(cmd, &o.timeout, "timeout", time.Minute, "how long --wait waits")
 	return c.withOutput(cmd)
 }
 
@@ -83,9 +88,14 @@ func (c *program) jobsTrigger(ctx context.Context, name string, o triggerOptions
 		return err
 	}
 	v := triggerView{ID: req.ID, Job: name, Tick: tick.At, Label: tick.Label, Manual: o.tick == ""}
-	before, _, err := s.sender.Result(ctx, req.ID) // of the tick's own run, an earlier one
-	if err != nil {
-		return err
+	var before *wire.Result
+	if o.wait { // of the tick's own run, an earlier one
+		if err := s.reach(ctx, 0, s.resultServer()); err != nil {
+			return err
+		}
+		if before, _, err = s.sender.Result(ctx, req.ID); err != nil {
+			return err
+		}
 	}
 	if v.Sent, err = s.sendByHand(ctx, job, req); err != nil {
 		return err
@@ -120,7 +130,7 @@ func (c *program) triggered(ctx context.Context, s *stores, job *scheduler.Job, 
 	if err := s.awaitOther(ctx, v.ID, job.Record != nil, before, o.timeout); err != nil {
 		return err
 	}
-	return c.showResult(ctx, s.sender, v.ID, max(0, o.timeout-time.Since(began)))
+	return c.showResult(ctx, s, v.ID, max(0, o.timeout-time.Since(began)))
 }
 
 // scheduledJob is a job of the schedule file.
@@ -128,12 +138,9 @@ func scheduledJob(cfg *config.Config, name string) (*scheduler.Job, error) {
 	if cfg.Schedule.File == "" {
 		return nil, errNoSchedule()
 	}
-	jobs, _, err := config.LoadSchedule(cfg.Schedule.File) // warnings are for validate
+	jobs, _, err := readSchedule(cfg) // warnings are for validate
 	if err != nil {
 		return nil, err
-	}
-	if _, err := config.Together(cfg, jobs); err != nil {
-		return nil, exit(exitConfig, err)
 	}
 	known := make([]string, len(jobs))
 	for i, j := range jobs {

@@ -15,7 +15,8 @@ func (c *program) validateCommand() *cobra.Command {
 		Use:   "validate FILE...",
 		Short: "Check solobeat.yaml and schedule.yaml: all errors, with file:line:col",
 		Long: `Check files of both kinds; a schedule is told by its jobs: key. A solobeat.yaml
-that names a schedule.file is checked together with it.
+that names a schedule.file is checked together with it, once it has no errors
+of its own.
 
 Exit codes: 0 clean; 78 errors; 3 warnings, with --strict.`,
 		Example: `  solobeat validate solobeat.yaml schedule.yaml

@@ -17,7 +17,7 @@ func (s *suite) minHold(t *testing.T, b lockguard.Backend) {
 	a, next := s.attempt(s.key()), s.attempt("")
 	next.Key = a.Key
 	ref := lockguard.Ref{Key: a.Key, Token: a.Token}
-	const keep = 1500 * time.Millisecond
+	const keep = 4 * time.Second
 	kept := func(want lockguard.Release, keep time.Duration) {
 		t.Helper()
 		if got, err := b.Release(t.Context(), ref, keep); got != want || err != nil {

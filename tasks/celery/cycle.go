@@ -13,8 +13,12 @@ import (
 // Bounds of a call.
 const (
 	maxTake    = 100 // more in one script gains nothing,
-	mostTake   = 400 // unless the server is far away
-	maxCommits = 400
+	mostTake   = 400 // unless the way to the server is long beside the runs,
+	farTake    = 900 // or so long that the server would wait for the next call
+	maxCommits = 900
+	// wayTake is how many messages a call may take for each millisecond of way: at
+	// some 20 µs a message the server then works for most of the time.
+	wayTake = 300
 	// Bounds of a queue's dead letters.
 	maxDead    = 10_000
 	maxDeadAge = 14 * 24 * time.Hour
@@ -34,10 +38,24 @@ type cycleReply struct {
 	buried   bool
 	repeated bool // an earlier try of this call was done and its reply lost
 	lost     map[string]bool
-	taken    []*item
+	taken    int
+	item     func(i int) *item // decodes one of those taken, nil if it is not ours
 	back     int
-	diverted []int64 // list, count, …
-	full     bool    // as much as was wanted came
+	diverted []int64       // list, count, …
+	full     bool          // as much as was wanted came
+	served   time.Duration // of the call, at the server
+	way      time.Duration // the rest of the call
+}
+
+// items decodes those taken from place i up to, and without, place end.
+func (r *cycleReply) items(i, end int) []*item {
+	items := make([]*item, 0, end-i)
+	for ; i < end; i++ {
+		if it := r.item(i); it != nil {
+			items = append(items, it)
+		}
+	}
+	return items
 }
 
 // States of cycle.lua.
@@ -72,8 +90,14 @@ func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycle
 	for _, a := range c.acks {
 		args = append(args, a.tagFor(), a.key, a.result)
 	}
+	began := time.Now()
 	cmd := e.run(ctx, e.scripts.cycle, keys, args...)
-	return e.decodeCycle(cmd, self, c)
+	took := time.Since(began)
+	r, err := e.decodeCycle(cmd, self, c)
+	if err == nil {
+		r.way = max(took-r.served, 0)
+	}
+	return r, err
 }
 
 func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycleReply, error) {
@@ -82,7 +106,7 @@ func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycl
 	lost, raws := r.texts(2), r.texts(4)
 	out := &cycleReply{
 		full: true, buried: state == cycleBuried, repeated: state == cycleAgain,
-		back: int(r.int(5)), diverted: r.ints(6),
+		back: int(r.int(5)), diverted: r.ints(6), served: time.Duration(r.int(7)) * time.Microsecond,
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -100,31 +124,30 @@ func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycl
 		if r.err != nil {
 			return nil, r.err
 		}
-		out.taken = make([]*item, 0, len(raws))
-		number := c.number * callFactor
-		for i := 0; i+1 < len(runs); i += 2 {
+		from := make([]*source, 0, len(raws))
+		for i := 0; i+1 < len(runs) && len(from) <= len(raws); i += 2 {
 			src := e.sources[c.sources[runs[i]-1]]
 			for range runs[i+1] {
-				number++
-				if len(out.taken) >= len(raws) {
-					r.bad(4, "as long as part 3 says", raws)
-					return nil, r.err
-				}
-				raw := []byte(raws[len(out.taken)])
-				out.taken = append(out.taken, newItem(e.keys.tag(self.id, number, src.step), self, src, raw, takenAt, taken))
+				from = append(from, src)
 			}
 		}
-		came := len(out.taken)
+		if len(from) != len(raws) {
+			r.bad(4, "as long as part 3 says", raws)
+			return nil, r.err
+		}
+		first := c.number*callFactor + 1
+		out.item = func(i int) *item {
+			return newItem(e.keys.tag(self.id, first+int64(i), from[i].step), self, from[i], []byte(raws[i]), takenAt, taken)
+		}
+		out.taken = len(raws)
+		came := len(raws)
 		for i := 1; i < len(out.diverted); i += 2 {
 			came += int(out.diverted[i])
 		}
 		out.full = came >= c.want
 	case cycleAgain:
-		for i := 0; i+1 < len(raws); i += 2 {
-			if it := e.recovered(raws[i], []byte(raws[i+1]), self, takenAt, taken); it != nil {
-				out.taken = append(out.taken, it)
-			}
-		}
+		out.taken = len(raws) / 2
+		out.item = func(i int) *item { return e.recovered(raws[2*i], []byte(raws[2*i+1]), self, takenAt, taken) }
 	}
 	return out, nil
 }

@@ -10,7 +10,8 @@
 --      ('' writes in any case), result key ('' for none), result
 -- returns {state, now (µs, text), lost tags, {list, count, …} of what was
 --      taken, raws, handed back, {list, count, …} of what went to the dead
---      letters since it is no envelope}; state 1: done; 2: this call was made before,
+--      letters since it is no envelope, how long this took (µs)}; state 1:
+--      done; 2: this call was made before,
 --      and raws holds its tags and entries in turn; -1: this instance is not
 --      registered (the acks are done all the same)
 local unacked, index, calls = KEYS[1], KEYS[2], KEYS[3]
@@ -37,7 +38,7 @@ if last and tonumber(last) >= seq then
       end
     end
   end
-  return {2, whole(now), {}, {}, again, 0, {}}
+  return {2, whole(now), {}, {}, again, 0, {}, 0}
 end
 
 -- First every tag is looked at, then results are written, then acks: should a
@@ -74,7 +75,7 @@ if #KEYS > lines and call('EXISTS', unpack(KEYS, lines + 1)) > 0 then
   for i = lines + 1, #KEYS do pcall(bring_forward, keys, KEYS[i], now) end
 end
 
-if not last then return {-1, whole(now), lost, {}, {}, 0, {}} end
+if not last then return {-1, whole(now), lost, {}, {}, 0, {}, 0} end
 call('HSET', calls, id, ARGV[2])
 
 -- envelope: may raw lie where Python workers read it? Four words are looked
@@ -151,4 +152,4 @@ if c > 0 then
   call('HSET', unacked, unpack(h))
   call('ZADD', index, unpack(z))
 end
-return {1, whole(now), lost, runs, raws, back, diverted}
+return {1, whole(now), lost, runs, raws, back, diverted, micros() - now}

@@ -175,22 +175,37 @@ func (a *Admin) Stranded(ctx context.Context) (map[string]int64, error) {
 	for _, r := range replicas {
 		live[r.Instance] = r.Live
 	}
-	begin := a.keys.own("inflight:")
+	return a.lists(ctx, "inflight:", func(rest string) bool {
+		instance, _, _ := strings.Cut(rest, ":")
+		return !live[instance]
+	})
+}
+
+// Unlisted are lists of messages that could not be put into the stream of their
+// queue's dead letters, a key of another type or one that the worker's user may
+// not write to, with their numbers: they are kept as they came.
+func (a *Admin) Unlisted(ctx context.Context) (map[string]int64, error) {
+	return a.lists(ctx, "dead-raw:", func(string) bool { return true })
+}
+
+// lists finds our lists that begin with a text and are wanted by what is behind
+// it, with the number of messages in them.
+func (a *Admin) lists(ctx context.Context, begin string, wanted func(rest string) bool) (map[string]int64, error) {
+	begin = a.keys.own(begin)
 	found := map[string]int64{}
 	var cursor uint64
 	for {
 		keys, next, err := a.cfg.Broker.Scan(ctx, cursor, escapeGlob(begin)+"*", scanCount).Result()
 		if err != nil {
-			return nil, fmt.Errorf("celery: in-flight lists: %w", err)
+			return nil, fmt.Errorf("celery: lists %s: %w", begin, err)
 		}
 		for _, key := range keys {
-			instance, _, _ := strings.Cut(strings.TrimPrefix(key, begin), ":")
-			if live[instance] {
+			if !wanted(strings.TrimPrefix(key, begin)) {
 				continue
 			}
 			n, err := a.cfg.Broker.LLen(ctx, key).Result()
 			if err != nil {
-				return nil, fmt.Errorf("celery: in-flight lists: %w", err)
+				return nil, fmt.Errorf("celery: list %s: %w", key, err)
 			}
 			if n > 0 {
 				found[key] = n

@@ -19,6 +19,7 @@ const (
 	// gatherTime is how long acks and free slots may be gathered for one call
 	// while the slots have enough to do.
 	gatherTime = time.Millisecond
+	startSome  = 32 // messages are decoded before they are started
 )
 
 // loop is the only goroutine that takes and acks. Its fields are its own.
@@ -43,6 +44,7 @@ type loop struct {
 	rate    float64   // commits per second
 	rateAt  time.Time
 	took    time.Duration // of a cycle's call, averaged
+	way     time.Duration // of that, what the server did not work
 	gather  *time.Timer   // runs while calls are put off
 	waiting bool          // it does
 	stop    stopState
@@ -162,7 +164,8 @@ func (l *loop) free() int {
 // batch is the most that one call takes: what is finished while it is on its
 // way, so that a long way to the server costs no throughput.
 func (l *loop) batch() int {
-	return min(max(int(1.5*l.rate*l.took.Seconds()), maxTake), mostTake)
+	most := min(max(int(wayTake*l.way.Seconds()*1000), mostTake), farTake)
+	return min(max(int(1.5*l.rate*l.took.Seconds()), maxTake), most)
 }
 
 // cycleDue reports whether to make a call now. While the slots have more to do
@@ -174,7 +177,7 @@ func (l *loop) cycleDue() bool {
 		return true
 	case !l.cycleWork():
 		return false
-	case l.stop.giving || len(l.acks) >= maxTake/2:
+	case l.stop.giving || len(l.acks) >= l.batch()/2:
 		return true
 	}
 	if l.e.ready.aboveLow(int(l.rate * l.took.Seconds())) {
@@ -216,7 +219,7 @@ func (l *loop) cycle() {
 	for _, i := range c.sources {
 		l.hot[i] = false
 	}
-	l.start(r.taken)
+	l.startAll(r)
 	for i := 0; i+1 < len(r.diverted); i += 2 {
 		src := l.e.sources[c.sources[r.diverted[i]-1]]
 		l.e.diverted(src.queue, int(r.diverted[i+1]))
@@ -263,6 +266,7 @@ func (l *loop) callCycle(c *cycleCall) (*cycleReply, int) {
 		r, err := l.e.cycle(l.call, l.self, c)
 		if err == nil {
 			l.took = (3*l.took + min(time.Since(began), aheadTime)) / 4
+			l.way = (3*l.way + min(r.way, aheadTime)) / 4
 			l.e.broker.answered(l.e)
 			return r, n
 		}
@@ -332,6 +336,14 @@ func (l *loop) settleOps() {
 			l.ops = nil
 			return
 		}
+	}
+}
+
+// startAll starts what a call took, some at a time: the first run while the
+// others are decoded.
+func (l *loop) startAll(r *cycleReply) {
+	for i := 0; i < r.taken; i += startSome {
+		l.start(r.items(i, min(i+startSome, r.taken)))
 	}
 }
 

@@ -179,27 +179,27 @@ func TestRepeatedCycleReturnsTheSameMessages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if first.repeated || !again.repeated || len(first.taken) != len(again.taken) {
-				t.Fatalf("first %d (repeated %v), again %d (repeated %v)", len(first.taken), first.repeated, len(again.taken), again.repeated)
+			if first.repeated || !again.repeated || first.taken != again.taken {
+				t.Fatalf("first %d (repeated %v), again %d (repeated %v)", first.taken, first.repeated, again.taken, again.repeated)
 			}
 			tags := map[string]string{}
-			for _, it := range first.taken {
+			for _, it := range first.items(0, first.taken) {
 				tags[it.tag] = string(it.raw)
 			}
-			for _, it := range again.taken {
+			for _, it := range again.items(0, again.taken) {
 				if tags[it.tag] != string(it.raw) || it.deliv == nil || it.src.key == "" {
 					t.Errorf("%s differs", it.tag)
 				}
 			}
 			late, err := e.cycle(ctx, self, &cycleCall{number: 0, want: 7, sources: []int{0}})
-			if err != nil || len(late.taken) != 0 {
+			if err != nil || late.taken != 0 {
 				t.Errorf("a call that arrives after a later one took %v %v", late, err)
 			}
 			second, err := e.cycle(ctx, self, &cycleCall{number: 2, want: 100, sources: []int{0, 1, 2, 3}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := len(first.taken) + len(second.taken); n != len(want) {
+			if n := first.taken + second.taken; n != len(want) {
 				t.Errorf("%d of %d were taken", n, len(want))
 			}
 			if n := r.number(r.rdb.HLen(ctx, "unacked")); n != int64(len(want)) {
@@ -233,21 +233,21 @@ func TestInFlightIsTakenFirstAndHandedBack(t *testing.T) {
 	r.push("celery", msg("c"), msg("d"))
 	r.push(self.inlists[0], msg("a"), msg("b"))
 	rep, err := e.cycle(ctx, self, &cycleCall{number: 1, want: 1, sources: []int{0}})
-	if err != nil || len(rep.taken) != 1 || rep.taken[0].taskID() != "a" || rep.back != 1 {
+	if err != nil || rep.taken != 1 || rep.items(0, rep.taken)[0].taskID() != "a" || rep.back != 1 {
 		t.Fatalf("%+v %v", rep, err)
 	}
 	rep, err = e.cycle(ctx, self, &cycleCall{number: 2, want: 9, sources: []int{0}})
-	if err != nil || len(rep.taken) != 3 || rep.full {
+	if err != nil || rep.taken != 3 || rep.full {
 		t.Fatalf("%+v %v", rep, err)
 	}
 	for i, want := range []string{"b", "c", "d"} {
-		if got := rep.taken[i].taskID(); got != want {
+		if got := rep.items(0, rep.taken)[i].taskID(); got != want {
 			t.Errorf("number %d is %s, want %s", i, got, want)
 		}
 	}
 	r.push(self.inlists[0], msg("x"))
 	rep, err = e.cycle(ctx, self, &cycleCall{number: 3, want: 0, sources: []int{0}})
-	if err != nil || len(rep.taken) != 0 || rep.back != 1 || r.number(r.rdb.LLen(ctx, "celery")) != 1 {
+	if err != nil || rep.taken != 0 || rep.back != 1 || r.number(r.rdb.LLen(ctx, "celery")) != 1 {
 		t.Errorf("without a free slot: %+v %v", rep, err)
 	}
 }

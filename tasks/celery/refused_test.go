@@ -31,6 +31,10 @@ func TestUnwritableDeadLettersLoseNothing(t *testing.T) {
 	}
 	kept := r.engine(Config{}, nil).keys.own("dead-raw:celery")
 	testkit.Poll(t, 5*time.Second, 10*time.Millisecond, func() bool { return r.rdb.LLen(t.Context(), kept).Val() == 5 }, "the bad ones are kept")
+	found, err := NewAdmin(AdminConfig{Broker: r.rdb}).Unlisted(t.Context())
+	if err != nil || found[kept] != 5 {
+		t.Errorf("unlisted: %v, %v", found, err)
+	}
 }
 
 // A key of another type in the place of unacked: nothing is popped that could

@@ -110,7 +110,7 @@ func TestUnstartedMessagesGoBackInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.start(rep.taken)
+	l.startAll(rep)
 	l.beginStop()
 	l.settleOps()
 	after, err := r.rdb.LRange(ctx, "celery", 0, -1).Result()

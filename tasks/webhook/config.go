@@ -66,7 +66,7 @@ type Config struct {
 	RootCAs *x509.CertPool
 }
 
-// Methods are those that a request may have, the default first.
+// methods are those that a request may have, the default first.
 var methods = [...]string{http.MethodPost, http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 // Methods returns the methods that a request may have, the default first.
@@ -136,6 +136,7 @@ func compile(c *Config) (*plan, error) {
 	}
 	p.body, err = p.compileBody(c)
 	errs.Add(err)
+	slices.SortStableFunc(p.secrets, func(a, b string) int { return len(b) - len(a) })
 	return p, errs.Err(ErrConfig)
 }
 
@@ -170,7 +171,8 @@ func (p *plan) secret(s string) {
 	}
 }
 
-// mask hides the secrets in a text that others have written.
+// mask hides the secrets in a text that others have written, the longest first:
+// one may be a part of another.
 func (p *plan) mask(s string) string {
 	for _, secret := range p.secrets {
 		s = strings.ReplaceAll(s, secret, hidden)

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/url"
@@ -47,6 +48,9 @@ func (p *plan) compileURL(v Value) (*target, *FieldError) {
 	if err != nil || u.Hostname() == "" {
 		return nil, bad("the URL names no host")
 	}
+	if strings.HasSuffix(u.Host, ":") { // of $HOST:$PORT, with one that is not set
+		return nil, bad("the URL has a colon behind the host and no port")
+	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 			return nil, bad("the port of the URL is none")
@@ -57,15 +61,14 @@ func (p *plan) compileURL(v Value) (*target, *FieldError) {
 		p.secret(t.user.Username())
 		password, _ := t.user.Password()
 		p.secret(password)
+		p.secret(basic(t.user.Username(), password)) // as a receiver sees them
 	}
 	if v.Secret {
 		t.path, t.query = &text{literal: path}, &text{literal: query}
 		if err := checkLiteral(raw); err != nil {
 			return nil, bad("%v", err)
 		}
-		// A receiver may repeat them without the host.
-		p.secret(strings.TrimPrefix(path, "/"))
-		p.secret(query)
+		p.secretParts(path, query)
 		return t, nil
 	}
 	var ferr *FieldError
@@ -79,6 +82,38 @@ func (p *plan) compileURL(v Value) (*target, *FieldError) {
 		return nil, bad("%v", err)
 	}
 	return t, nil
+}
+
+// secretPart is how long a segment of a secret path is at least to be a secret
+// by itself: the others are words such as "services".
+const secretPart = 12
+
+// secretParts notes path and query of a secret URL, whole and in the parts that
+// a receiver may repeat by themselves, as they are and decoded.
+func (p *plan) secretParts(path, query string) {
+	p.secret(strings.TrimPrefix(path, "/"))
+	p.secret(query)
+	for segment := range strings.SplitSeq(path, "/") {
+		if len(segment) < secretPart {
+			continue
+		}
+		p.secret(segment)
+		if plain, err := url.PathUnescape(segment); err == nil {
+			p.secret(plain)
+		}
+	}
+	for pair := range strings.SplitSeq(query, "&") {
+		_, value, _ := strings.Cut(pair, "=")
+		p.secret(value)
+		if plain, err := url.QueryUnescape(value); err == nil {
+			p.secret(plain)
+		}
+	}
+}
+
+// basic are the credentials of a URL in an Authorization header.
+func basic(user, password string) string {
+	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
 }
 
 // splitURL cuts what stands behind the scheme. Inside of actions nothing is cut.

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -386,6 +387,31 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 }
 
+// A receiver may repeat a part of what it was sent, and decoded: credentials of
+// a URL as their header has them, a token without the rest of the URL.
+func TestPartsOfSecretsAreMasked(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, func(w http.ResponseWriter, req *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprint(w, req.Header.Get("Authorization"), " ", req.URL.Query().Get("token"), " ", req.URL.Query().Get("other"), " ", path.Base(req.URL.Path))
+	})
+	address := strings.TrimPrefix(r.URL, "http://")
+	for _, u := range []webhook.Value{
+		plain("http://somebody:hunter2@" + address + "/"),
+		secret("http://somebody:hunter2@" + address + "/services/hunter2%20and%20more?token=hunter2%21&other=hunter2longer"),
+	} {
+		_, err := newHandler(t, webhook.Config{URL: u}).Handle(t.Context(), newTask("", ""))
+		if err == nil {
+			t.Fatal("no error")
+		}
+		for _, part := range []string{"hunter2", "somebody", "c29tZWJvZHk6aHVudGVyMg==", "longer", "and more"} {
+			if strings.Contains(err.Error(), part) {
+				t.Errorf("%q in %v", part, err)
+			}
+		}
+	}
+}
+
 // raw is a receiver that does with a connection what an HTTP server does not.
 func raw(t *testing.T, serve func(c net.Conn)) string {
 	t.Helper()
@@ -662,6 +688,7 @@ func TestValidate(t *testing.T) {
 		{webhook.Config{URL: plain("http://host/?{{ .Tick.UTC }}")}, "url", ".Tick"},
 		{webhook.Config{URL: secret("hunter2")}, "url", "does not begin with http"},
 		{webhook.Config{URL: secret("http://host:hunter2/")}, "url", "no host"},
+		{webhook.Config{URL: plain("http://host:/x")}, "url", "no port"},
 		{webhook.Config{URL: secret("http://host/hunter2 ")}, "url", "blank"},
 		{webhook.Config{URL: plain("http://host"), Method: "get"}, "method", "no method"},
 		{webhook.Config{URL: plain("http://host"), Method: "GET", Body: "x"}, "body", "has no body"},

@@ -5,6 +5,7 @@
 package resultstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,8 @@ func Read(ctx context.Context, rdb Client, key string) (*wire.Result, bool, erro
 // Wait reads the result under a key, waiting up to timeout for a final state.
 // It returns what is known then: false means that no final state was seen, with
 // the newest result or nil. It subscribes before it looks, so nothing falls
-// between; a timeout of 0 or less looks once and leaves nothing behind.
+// between; a timeout of 0 or less looks once and leaves nothing behind. A store
+// that has not answered once is an error at the end, since nothing is known then.
 func Wait(ctx context.Context, rdb Client, key string, timeout time.Duration) (*wire.Result, bool, error) {
 	if timeout <= 0 {
 		r, _, err := Read(ctx, rdb, key)
@@ -59,7 +61,7 @@ func Wait(ctx context.Context, rdb Client, key string, timeout time.Duration) (*
 	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	sub := rdb.Subscribe(wait, key)
-	defer sub.Close()
+	defer closeSoon(sub)
 	// Until the server has confirmed it, a result could pass by unheard. An
 	// error is left to the reconnecting channel and the poll.
 	_, _ = sub.ReceiveTimeout(wait, confirmTime)
@@ -67,8 +69,11 @@ func Wait(ctx context.Context, rdb Client, key string, timeout time.Duration) (*
 	poll := time.NewTicker(waitPoll)
 	defer poll.Stop()
 	var last *wire.Result
+	answered, failed := false, error(nil)
 	for {
 		r, found, err := Read(wait, rdb, key)
+		answered = answered || err == nil
+		failed = cmp.Or(failed, err)
 		switch {
 		case err == nil && found && wire.Ready(r.State):
 			return r, true, nil
@@ -81,11 +86,32 @@ func Wait(ctx context.Context, rdb Client, key string, timeout time.Duration) (*
 		case <-news:
 		case <-poll.C:
 		case <-wait.Done():
-			if ctx.Err() != nil {
+			switch {
+			case ctx.Err() != nil:
 				return last, false, ctx.Err()
+			case !answered:
+				return nil, false, failed
 			}
 			return last, false, nil
 		}
+	}
+}
+
+// closeTime is how long the end of a wait waits for its subscription's.
+const closeTime = 100 * time.Millisecond
+
+// closeSoon closes a subscription. Close waits for a connection that is just
+// being made anew, on a frozen server for twice the client's read timeout; who
+// has waited as long as he wanted does not wait for that too.
+func closeSoon(sub *redis.PubSub) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = sub.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeTime):
 	}
 }
 

@@ -1,0 +1,32 @@
+package celery
+
+import (
+	"testing"
+	"time"
+)
+
+// A call takes what is finished while it is on its way; beyond that only as
+// much as keeps a server at the end of a long way at work, and never more than
+// a call's tags have numbers for.
+func TestCallsGrowWithTheWayToTheServer(t *testing.T) {
+	for _, c := range []struct {
+		rate      float64
+		took, way time.Duration
+		want      int
+	}{
+		{rate: 0, took: time.Millisecond, way: time.Millisecond, want: maxTake},
+		{rate: 1000, took: 5 * time.Millisecond, way: 4 * time.Millisecond, want: maxTake}, // slow runs: no hoard, however far
+		{rate: 20_000, took: 5 * time.Millisecond, way: 300 * time.Microsecond, want: 150},
+		{rate: 30_000, took: 12 * time.Millisecond, way: 300 * time.Microsecond, want: mostTake},
+		{rate: 30_000, took: 15 * time.Millisecond, way: 2 * time.Millisecond, want: 600},
+		{rate: 30_000, took: 24 * time.Millisecond, way: 10 * time.Millisecond, want: farTake},
+	} {
+		l := &loop{rate: c.rate, took: c.took, way: c.way}
+		if got := l.batch(); got != c.want {
+			t.Errorf("%.0f/s, a call takes %v, %v of it on its way: %d messages, want %d", c.rate, c.took, c.way, got, c.want)
+		}
+	}
+	if farTake >= callFactor {
+		t.Errorf("a call of %d messages has no tags for all of them", farTake)
+	}
+}
