@@ -44,7 +44,7 @@ func (d *doctor) showGuards() {
 	}
 	for _, j := range d.jobs {
 		d.report.Jobs = append(d.report.Jobs, jobFacts{
-			Name: j.Name, Task: j.Task, Engine: orDefault(j.Engine, config.EngineCelery), Queue: orDefault(j.Queue, d.cfg.Worker.Queues[0]),
+			Name: j.Name, Task: j.Task, Engine: cmp.Or(j.Engine, config.EngineCelery), Queue: cmp.Or(j.Queue, d.cfg.Worker.Queues[0]),
 			Lock: j.Lock != nil, Record: j.Record != nil,
 		})
 	}

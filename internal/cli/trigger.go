@@ -123,7 +123,7 @@ func (c *program) triggered(ctx context.Context, s *stores, job *scheduler.Job, 
 		return err
 	}
 	c.note("%s, tick %s: waiting up to %s for the result of %s", v.Job, v.Label, o.timeout, v.ID)
-	if engine := orDefault(job.Engine, celery.EngineName); !s.served(ctx, engine, queue) {
+	if engine := cmp.Or(job.Engine, celery.EngineName); !s.served(ctx, engine, queue) {
 		c.note("no Solobeat worker serves the queue %q now; `solobeat queues` shows which do", queue)
 	}
 	began := time.Now()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,7 +186,8 @@ func (r *replica) servers() []server {
 	return r.stores.all()
 }
 
-// stopped turns an error of a start that was interrupted into an orderly end.
+// stopped turns the error of a start or a loop that was told to stop into an
+// orderly end.
 func stopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -393,7 +395,7 @@ func (r *replica) shownName() string {
 	if r.celery != nil {
 		return r.celery.NodeName()
 	}
-	return orDefault(r.nodeName(), celery.DefaultNodeName())
+	return cmp.Or(r.nodeName(), celery.DefaultNodeName())
 }
 
 func (r *replica) buildScheduler(ctx context.Context) error {
@@ -424,17 +426,10 @@ func (r *replica) buildScheduler(ctx context.Context) error {
 	return nil
 }
 
-func orDefault(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
-}
-
 // warnUnserved names jobs whose engine this worker does not take from.
 func (r *replica) warnUnserved(jobs []*scheduler.Job) {
 	for _, j := range jobs {
-		if engine := orDefault(j.Engine, celery.EngineName); r.o.worker && !r.cfg.Worker.Has(engine) {
+		if engine := cmp.Or(j.Engine, celery.EngineName); r.o.worker && !r.cfg.Worker.Has(engine) {
 			r.log.Warn("job queues in an engine that this worker does not take from", "schedule", j.Name, "engine", engine, "worker.engines", r.cfg.Worker.Engines)
 		}
 	}
@@ -445,7 +440,7 @@ func (r *replica) jobQueues(jobs []*scheduler.Job) []string {
 	seen := map[string]bool{}
 	var queues []string
 	for _, j := range jobs {
-		q := orDefault(j.Queue, r.cfg.Worker.Queues[0])
+		q := cmp.Or(j.Queue, r.cfg.Worker.Queues[0])
 		if j.Engine == "" && !seen[q] {
 			seen[q] = true
 			queues = append(queues, q)
@@ -466,13 +461,13 @@ func (r *replica) serve(ctx context.Context) error {
 	reloading := r.reload.watchFiles(watching)
 	defer func() { stopWatching(); <-watched; <-reloading }()
 	if r.sched != nil {
-		g.Go(func() error { return ignoreStop(gctx, r.runScheduler(gctx)) })
+		g.Go(func() error { return stopped(gctx, r.runScheduler(gctx)) })
 	}
 	if r.celery != nil {
-		g.Go(func() error { return ignoreStop(gctx, r.celery.Run(gctx, r.chain.Run)) })
+		g.Go(func() error { return stopped(gctx, r.celery.Run(gctx, r.chain.Run)) })
 	}
 	if r.asynq != nil {
-		g.Go(func() error { return ignoreStop(gctx, r.asynq.Run(gctx, r.chain.Run)) })
+		g.Go(func() error { return stopped(gctx, r.asynq.Run(gctx, r.chain.Run)) })
 	}
 	err := g.Wait()
 	r.closeGuards(ctx, errors.Is(err, celery.ErrRunsLeft) || errors.Is(err, asynqengine.ErrRunsLeft))
@@ -513,12 +508,4 @@ func (r *replica) runScheduler(ctx context.Context) error {
 		return r.sched.Run(ctx)
 	}
 	return r.o.gate(ctx, r.sched.Run)
-}
-
-// ignoreStop drops the error of a stop that was asked for.
-func ignoreStop(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
 }

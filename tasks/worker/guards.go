@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -346,5 +347,5 @@ func (r *run) replay(rec idempotency.Record) tasks.Outcome {
 }
 
 func replayFailure(rec idempotency.Record) tasks.Outcome {
-	return failed(&tasks.Exception{Type: orDefault(rec.ErrCode, "TaskFailed"), Args: []any{rec.ErrMsg}}, tasks.ReasonFailedBefore)
+	return failed(&tasks.Exception{Type: cmp.Or(rec.ErrCode, "TaskFailed"), Args: []any{rec.ErrMsg}}, tasks.ReasonFailedBefore)
 }

@@ -51,10 +51,3 @@ func failed(err error, reason tasks.Reason) tasks.Outcome {
 	}
 	return out
 }
-
-func orDefault(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
-}
