@@ -119,9 +119,9 @@ func (g *Guard) attempt(ctx context.Context, key string, s settings) (*Handle, e
 func (g *Guard) ask(ctx context.Context, h *Handle) (Grant, error) {
 	validity := h.set.ttl - lease.Margin(h.set.ttl)
 	began := time.Now()
-	sendCtx, cancel := context.WithTimeout(ctx, min(validity, attemptTimeout))
+	// Of the entry's context, a child of ctx: Close ends it too.
+	sendCtx, cancel := context.WithTimeout(h.entry.Context(), min(validity, attemptTimeout))
 	defer cancel()
-	defer h.entry.AfterFunc(cancel)() // Close ends it too
 	a := Attempt{
 		Key: h.ref.Key, Token: h.ref.Token, TTL: h.set.ttl, MaxHold: h.set.maxHold, MinHold: h.set.minHold,
 		TaskID: h.set.taskID, Instance: g.instance, FenceBase: h.set.fenceBase,

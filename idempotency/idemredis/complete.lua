@@ -1,21 +1,22 @@
--- Ends a claim with a result. The lease is not tested: a late completion that
+-- Ends claims with a result, each by itself. The lease is not tested: a late completion that
 -- nobody has overtaken is accepted.
 --
--- KEYS[1]  the record
--- KEYS[2]  its result, where it is above 64 bytes
--- ARGV[1]  owner
--- ARGV[2]  fence
--- ARGV[3]  retention, ms
--- ARGV[4]  kind of the result: none | inline | big | omitted
--- ARGV[5]  the result, for inline and big
--- ARGV[6]  attempt
--- ARGV[7]  task id
--- ARGV[8]  instance
--- ARGV[9]  fingerprint, "" for none
--- ARGV[10] key's namespace
--- ARGV[11] key's text
+-- Per record i, from 0:
+-- KEYS[2i+1]   the record
+-- KEYS[2i+2]   its result, where it is above 64 bytes
+-- ARGV[11i+1]  owner
+-- ARGV[11i+2]  fence
+-- ARGV[11i+3]  retention, ms
+-- ARGV[11i+4]  kind of the result: none | inline | big | omitted
+-- ARGV[11i+5]  the result, for inline and big
+-- ARGV[11i+6]  attempt
+-- ARGV[11i+7]  task id
+-- ARGV[11i+8]  instance
+-- ARGV[11i+9]  fingerprint, "" for none
+-- ARGV[11i+10] key's namespace
+-- ARGV[11i+11] key's text
 --
--- Returns {code}:
+-- Returns for each one {code}, or the error that it has met:
 --   done    completed now, or before by the same claim
 --   lost    as done, but the record had vanished and was made anew
 --   stale   the record is another's
@@ -23,47 +24,63 @@
 -- refuse it. On servers without flags the PEXPIRE or DEL in front has the same
 -- effect, since what a script has begun to write is not refused in its middle.
 
-local record, result = KEYS[1], KEYS[2]
-local f = redis.call('HMGET', record, 's', 'o', 'f', 'x')
-local state = f[1]
-if state then
-  if f[2] ~= ARGV[1] or tonumber(f[3]) ~= tonumber(ARGV[2]) then
-    return {'stale'}
-  end
-  if state == 'completed' then
-    if f[4] then
-      return {'lost'}
+local call = redis.call
+
+local function complete(record, result, owner, fence, retention, kind, data, attempt, task, instance, print, namespace, text)
+  local f = call('HMGET', record, 's', 'o', 'f', 'x')
+  local state = f[1]
+  if state then
+    if f[2] ~= owner or tonumber(f[3]) ~= tonumber(fence) then
+      return {'stale'}
     end
+    if state == 'completed' then
+      if f[4] then
+        return {'lost'}
+      end
+      return {'done'}
+    end
+    if state ~= 'in_progress' then
+      return {'stale'}
+    end
+    call('PEXPIRE', record, retention)
+  end
+  if kind ~= 'big' or not state then
+    call('DEL', result)
+  end
+
+  local t = call('TIME')
+  local now = t[1] .. string.sub(string.rep('0', 6 - #t[2]) .. t[2], 1, 3)
+  if not state then
+    call('HSET', record,
+      'o', owner, 'f', fence, 'a', attempt, 't', task, 'i', instance,
+      'kn', namespace, 'kt', text, 'c', now, 'x', 1)
+    if print ~= '' then
+      call('HSET', record, 'p', print)
+    end
+    call('PEXPIRE', record, retention)
+  end
+  if kind == 'inline' then
+    call('HSET', record, 's', 'completed', 'd', now, 'rk', kind, 'r', data)
+    call('HDEL', record, 'l', 'b')
+  else
+    call('HSET', record, 's', 'completed', 'd', now, 'rk', kind)
+    call('HDEL', record, 'l', 'b', 'r')
+    if kind == 'big' then
+      call('SET', result, data, 'PX', retention)
+    end
+  end
+  if state then
     return {'done'}
   end
-  if state ~= 'in_progress' then
-    return {'stale'}
-  end
+  return {'lost'}
 end
 
-local t = redis.call('TIME')
-local now = string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000))
-if state then
-  redis.call('PEXPIRE', record, ARGV[3])
-end
-redis.call('DEL', result)
-if not state then
-  redis.call('HSET', record,
-    'o', ARGV[1], 'f', ARGV[2], 'a', ARGV[6], 't', ARGV[7], 'i', ARGV[8],
-    'kn', ARGV[10], 'kt', ARGV[11], 'c', now, 'x', 1)
-  if ARGV[9] ~= '' then
-    redis.call('HSET', record, 'p', ARGV[9])
+local replies = {}
+for i = 0, #KEYS / 2 - 1 do
+  local ok, reply = pcall(complete, KEYS[2 * i + 1], KEYS[2 * i + 2], unpack(ARGV, 11 * i + 1, 11 * i + 11))
+  if not ok then -- a text in Redis 6
+    reply = type(reply) == 'table' and reply or {err = tostring(reply)}
   end
+  replies[i + 1] = reply
 end
-redis.call('HSET', record, 's', 'completed', 'd', now, 'rk', ARGV[4])
-redis.call('HDEL', record, 'l', 'b', 'r')
-if ARGV[4] == 'inline' then
-  redis.call('HSET', record, 'r', ARGV[5])
-elseif ARGV[4] == 'big' then
-  redis.call('SET', result, ARGV[5], 'PX', ARGV[3])
-end
-redis.call('PEXPIRE', record, ARGV[3])
-if state then
-  return {'done'}
-end
-return {'lost'}
+return replies

@@ -26,9 +26,9 @@ var (
 	//go:embed peek.lua
 	peekSource string
 
-	claimScript    = redisconn.NewScript(claimSource)
+	claimScript    = redisconn.NewJointScript(claimSource)
 	renewScript    = redisconn.NewScript(renewSource, "allow-oom")
-	completeScript = redisconn.NewScript(completeSource, "allow-oom")
+	completeScript = redisconn.NewJointScript(completeSource, "allow-oom")
 	releaseScript  = redisconn.NewScript(releaseSource, "allow-oom")
 	forgetScript   = redisconn.NewScript(forgetSource, "allow-oom")
 	peekScript     = redisconn.NewScript(peekSource)

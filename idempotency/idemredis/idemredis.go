@@ -47,7 +47,8 @@ type Options struct {
 type Store struct {
 	client redis.UniversalClient
 	run    *redisconn.Runner
-	prefix string // of every record's key, up to the brace
+	joint  *redisconn.Batcher // for what each run does
+	prefix string             // of every record's key, up to the brace
 	opt    Options
 }
 
@@ -66,10 +67,13 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{client: client, run: redisconn.NewRunner(client), opt: o}
+	s := &Store{client: client, opt: o}
+	s.use(redisconn.NewRunner(client))
 	s.prefix = o.KeyPrefix + "solobeat:" + o.Namespace + ":record:"
 	return s, nil
 }
+
+func (s *Store) use(r *redisconn.Runner) { s.run, s.joint = r, redisconn.NewBatcher(r) }
 
 // Name is "redis".
 func (s *Store) Name() string { return "redis" }
@@ -115,7 +119,14 @@ func (s *Store) Claim(ctx context.Context, key idempotency.Key, owner idempotenc
 	if err != nil {
 		return 0, none, idempotency.Record{}, err
 	}
-	reply, err := s.run.Run(ctx, claimScript, s.keys(key.Hash()), owner.String(), o.Fingerprint,
+	late := func(cmd *redis.Cmd) { // claimed for who has gone
+		if reply, err := cmd.Result(); err == nil {
+			if code, _, err := decode(reply); err == nil && verdicts[code] == idempotency.Run {
+				s.giveBack(ctx, key, owner)
+			}
+		}
+	}
+	reply, err := s.joint.Run(ctx, late, claimScript, s.keys(key.Hash()), owner.String(), o.Fingerprint,
 		o.Lease.Milliseconds(), o.Hold.Milliseconds(), o.MinFence, o.TaskID, o.Instance, key.Namespace, key.Text).Result()
 	if err != nil {
 		return 0, none, idempotency.Record{}, unavailable("claim", err)
@@ -134,6 +145,19 @@ func (s *Store) Claim(ctx context.Context, key idempotency.Key, owner idempotenc
 	return verdict, idempotency.Claim{
 		Key: key, Owner: owner, Fence: rec.Fence, Attempt: rec.Attempt, Takeover: rec.Takeover, Options: o,
 	}, rec, nil
+}
+
+// giveBackTimeout bounds the release of what was claimed too late.
+const giveBackTimeout = 2 * time.Second
+
+// giveBack abandons what nobody knows to be claimed; should it fail, the lease
+// decides.
+func (s *Store) giveBack(ctx context.Context, key idempotency.Key, owner idempotency.Owner) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	if err := s.Abandon(ctx, key, owner); err != nil && !errors.Is(err, idempotency.ErrStale) && !errors.Is(err, idempotency.ErrRecordLost) {
+		s.opt.Logger.Warn("a record that was claimed too late could not be given back; its lease decides", "key", key.String(), "error", err)
+	}
 }
 
 // Abandon implements [idempotency.Store].
@@ -168,7 +192,7 @@ func (s *Store) Complete(ctx context.Context, c idempotency.Claim, r idempotency
 	if r.Kind == idempotency.ResultInline {
 		data = r.Data
 	}
-	return outcome("complete", s.run.Run(ctx, completeScript, s.keys(c.Key.Hash()),
+	return outcome("complete", s.joint.Run(ctx, nil, completeScript, s.keys(c.Key.Hash()),
 		c.Owner.String(), c.Fence, millis(retention), kind, data,
 		c.Attempt, c.Options.TaskID, c.Options.Instance, c.Options.Fingerprint, c.Key.Namespace, c.Key.Text))
 }

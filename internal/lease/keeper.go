@@ -195,7 +195,7 @@ func (k *Keeper[T]) collect() (due []*Entry[T], timeout, wait time.Duration) {
 	for len(due) < k.batch {
 		e, at, ok := k.renewQueue.first()
 		if !ok {
-			return due, timeout, -1
+			return due, timeout, untilPlanned(now, k.renewAt)
 		}
 		early := time.Duration(0)
 		if len(due) > 0 {
@@ -303,13 +303,24 @@ func (k *Keeper[T]) expire() (todo []func(), wait time.Duration) {
 	for {
 		e, at, ok := k.eventQueue.first()
 		if !ok {
-			return todo, -1
+			return todo, min(untilPlanned(now, k.eventAt), clockLook)
 		}
 		if d := at.Sub(now.mono); d > 0 {
 			return todo, min(d, clockLook)
 		}
 		todo = append(todo, k.pass(e, now)...)
 	}
+}
+
+// untilPlanned is the wait of a goroutine that has found nothing to do: until the
+// look for which it was woken, −1 if that has passed. Who takes leases and gives
+// them back at once, each before it is looked at, so wakes it once and not each
+// time.
+func untilPlanned(now instant, planned time.Time) time.Duration {
+	if planned.After(now.mono) {
+		return planned.Sub(now.mono)
+	}
+	return -1
 }
 
 // lookAt is the instant of the next look, zero for none.

@@ -162,6 +162,14 @@ func (r *Runner) runOne(ctx context.Context, s *Script, keys []string, args []an
 	if !s.joint {
 		return cmd
 	}
+	if list, err := cmd.Slice(); err == nil && len(list) == 1 { // no other command is made for one
+		if own, ok := list[0].(error); ok {
+			cmd.SetErr(own)
+		} else {
+			cmd.SetVal(list[0])
+		}
+		return cmd
+	}
 	return answers(ctx, cmd, 1)[0]
 }
 

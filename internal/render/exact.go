@@ -17,8 +17,16 @@ const upperHex = "0123456789ABCDEF"
 // Escape percent-encodes every byte of s but letters, digits and ._~- so that
 // what is inserted into a key cannot pass for one of its separators.
 func Escape(s string) string {
+	plain := 0
+	for plain < len(s) && unreserved(s[plain]) {
+		plain++
+	}
+	if plain == len(s) {
+		return s
+	}
 	var b strings.Builder
-	for i := range len(s) {
+	b.WriteString(s[:plain])
+	for i := plain; i < len(s); i++ {
 		c := s[i]
 		if unreserved(c) {
 			b.WriteByte(c)

@@ -34,6 +34,7 @@ type Template struct {
 	kind       Kind
 	tmpl       *template.Template
 	paths      []string // of the data it uses, such as ".Tick.Local"
+	plain      []piece  // of a key that is a row of text and parameters; else nil
 }
 
 // Parse parses the text; the name is for the caller. [ErrSyntax].
@@ -58,6 +59,9 @@ func Parse(name, text string, kind Kind) (*Template, error) {
 	t := &Template{name: name, text: text, kind: kind, tmpl: tmpl}
 	if tmpl.Tree == nil || tmpl.Root == nil { // nothing but blanks or comments
 		return t, nil
+	}
+	if kind == Key {
+		t.plain = plainKey(tmpl.Root) // before the walk adds to it
 	}
 	w := &walker{kind: kind}
 	if err := w.root(tmpl.Root); err != nil {
@@ -142,6 +146,11 @@ var (
 
 // Render renders the template: [*MissingError], [ErrValue].
 func (t *Template) Render(d Data) (string, error) {
+	if t.plain != nil {
+		if text, ok := renderPlain(t.plain, d.Params); ok {
+			return text, nil
+		}
+	}
 	var b strings.Builder
 	err := t.tmpl.Execute(&b, d.exec())
 	if err == nil {

@@ -73,6 +73,9 @@ local function acquire(lock, companion, token, ttl, life, task, instance, base, 
   return {1, fence, base}
 end
 
+if #KEYS == 2 then -- as mostly: its error may be that of the script
+  return {acquire(KEYS[1], KEYS[2], unpack(ARGV))}
+end
 local replies = {}
 for i = 0, #KEYS / 2 - 1 do
   local ok, reply = pcall(acquire, KEYS[2 * i + 1], KEYS[2 * i + 2], unpack(ARGV, 7 * i + 1, 7 * i + 7))

@@ -52,8 +52,7 @@ local function release(lock, companion, token, channel, min)
   if held ~= token and held ~= kept then
     return -1
   end
-  min = tonumber(min)
-  if min > 0 and keep(lock, companion, held, kept, min) then
+  if min ~= '0' and keep(lock, companion, held, kept, tonumber(min)) then
     return 2
   end
   redis.call('DEL', lock)
@@ -62,6 +61,9 @@ local function release(lock, companion, token, channel, min)
   return 1
 end
 
+if #KEYS == 2 then -- as mostly: its error may be that of the script
+  return {release(KEYS[1], KEYS[2], unpack(ARGV))}
+end
 local replies = {}
 for i = 0, #KEYS / 2 - 1 do
   local ok, reply = pcall(release, KEYS[2 * i + 1], KEYS[2 * i + 2], unpack(ARGV, 3 * i + 1, 3 * i + 3))

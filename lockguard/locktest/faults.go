@@ -149,7 +149,7 @@ func (s *suite) cutOffRun(t *testing.T, b lockguard.Backend, n Network) {
 	key, other := s.key(), s.Backend(t)
 	stalled := stalls(t)
 	err := g.Do(t.Context(), key, func(ctx context.Context) error {
-		<-time.After(2 * time.Second) // renewed once by now
+		<-time.After(ttl / 2) // renewed once by now, and not about to be
 		n.Swallow()
 		defer n.Pass()
 		h, _ := lockguard.FromContext(ctx)

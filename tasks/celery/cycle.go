@@ -30,6 +30,7 @@ type cycleCall struct {
 	want    int
 	sources []int // indexes of the lists to look at
 	acks    []*commit
+	wakes   []string // lines to bring forward
 }
 
 // cycleReply is what cycle.lua said.
@@ -66,13 +67,17 @@ const (
 
 func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycleReply, error) {
 	n := len(c.sources)
-	keys := make([]string, 3, 3+2*n)
+	keys := make([]string, 3, 5+2*n+len(c.wakes))
 	keys[0], keys[1], keys[2] = e.keys.unacked(), e.keys.index(), e.keys.calls()
 	for _, i := range c.sources {
 		keys = append(keys, e.sources[i].key)
 	}
 	for _, i := range c.sources {
 		keys = append(keys, self.inlists[i])
+	}
+	if len(c.wakes) > 0 {
+		keys = append(keys, e.keys.parked(), e.keys.parkInfo())
+		keys = append(keys, c.wakes...)
 	}
 	args := make([]any, 0, 13+3*n+3*len(c.acks))
 	args = append(args, self.id, c.number, c.want, int64(e.tune.lead/time.Second), n, len(c.acks),

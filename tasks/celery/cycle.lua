@@ -1,6 +1,7 @@
 -- cycle: acks what has finished and takes new messages, in one atomic step.
 -- KEYS 1 unacked 2 unacked_index 3 calls; then L source lists in the order of
---      service; then the L in-flight lists that belong to them
+--      service; then the L in-flight lists that belong to them; then, if a lock
+--      or a record was released, parked, park info and the lines to bring forward
 -- ARGV 1 instance 2 number of the call 3 messages wanted 4 lead of the score
 --      (s) 5 L 6 number of acks 7 TTL of results (s, 0 for ever) 8 database of
 --      the results, '' if the broker's 9 database of the broker 10 prefix of
@@ -64,6 +65,14 @@ if ARGV[8] ~= '' and acks > 0 then call('SELECT', ARGV[9]) end
 if #tags > 0 then
   call('HDEL', unacked, unpack(tags))
   call('ZREM', index, unpack(tags))
+end
+
+-- After the acks, so that a wake is never on the way alone. Mostly nobody is
+-- parked, which one look tells; a line that is broken must not bar the acks.
+local lines = 5 + 2 * L
+if #KEYS > lines and call('EXISTS', unpack(KEYS, lines + 1)) > 0 then
+  local keys = {unacked = unacked, index = index, parked = KEYS[lines - 1], info = KEYS[lines]}
+  for i = lines + 1, #KEYS do pcall(bring_forward, keys, KEYS[i], now) end
 end
 
 if not last then return {-1, whole(now), lost, {}, {}, 0, {}, 0} end

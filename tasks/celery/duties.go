@@ -55,11 +55,12 @@ func (d *dueTimer) begin() {
 
 // Bounds of one call of due.lua and wake.lua.
 const (
-	maxDue   = 100
-	maxWake  = 100
-	wakeTry  = 5
-	wakeGap  = time.Millisecond // after a call, so that many releases share the next
-	lookTime = 5 * time.Second
+	maxDue    = 100
+	maxWake   = 100
+	mostWakes = 1000 // lines in one call of a cycle
+	wakeTry   = 5
+	wakeGap   = 2 * time.Millisecond // in which a cycle's call mostly takes the lines along
+	lookTime  = 5 * time.Second
 )
 
 // dueLoop puts parked messages back when their time has come. Every replica
@@ -110,28 +111,52 @@ func (e *Engine) putBackDue(ctx context.Context) error {
 	return nil
 }
 
-// wakeLoop sends what Wake was called for, several keys in one call.
+// wakeLoop sends what Wake was called for and no cycle has taken along: the ack
+// of the run that has released goes to the server at once anyhow.
 func (e *Engine) wakeLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-e.wakes.signal:
-			e.flushWakes(ctx)
 			pause(ctx, wakeGap)
+			e.flushWakes(ctx)
 		}
 	}
 }
 
-func (e *Engine) flushWakes(ctx context.Context) {
-	seen := map[string]bool{}
-	var lines []string
-	for _, line := range e.wakes.take() {
+// linesToWake takes the lines that Wake was called for, at most mostWakes.
+func (e *Engine) linesToWake() []string {
+	all := e.wakes.take()
+	if len(all) < 2 {
+		return all
+	}
+	seen := make(map[string]bool, len(all))
+	lines := all[:0]
+	for _, line := range all {
 		if !seen[line] {
 			seen[line] = true
 			lines = append(lines, line)
 		}
 	}
+	if len(lines) > mostWakes {
+		e.wakes.put(lines[mostWakes:]...)
+		lines = lines[:mostWakes:mostWakes]
+	}
+	return lines
+}
+
+func (e *Engine) flushWakes(ctx context.Context) {
+	for ctx.Err() == nil {
+		lines := e.linesToWake()
+		if len(lines) == 0 {
+			return
+		}
+		e.wakeAll(ctx, lines)
+	}
+}
+
+func (e *Engine) wakeAll(ctx context.Context, lines []string) {
 	for len(lines) > 0 {
 		n := min(len(lines), maxWake)
 		e.wake(ctx, lines[:n])

@@ -205,8 +205,10 @@ func (l *loop) cycle() {
 	n := min(len(l.acks), maxCommits)
 	c.acks, l.acks = l.acks[:n:n], l.acks[n:]
 	c.sources = l.look(c.want > 0)
+	c.wakes = l.e.linesToWake()
 	r, tries := l.callCycle(c)
 	if r == nil { // the engine had to end first
+		l.e.wakes.put(c.wakes...)
 		return
 	}
 	l.confirmAcks(c, r, tries > 1)

@@ -119,6 +119,17 @@ local function take_out(keys, tag, now)
   return true
 end
 
+-- bring_forward: the oldest message of a line goes back and the next one gets
+-- its timer. Returns how many went, 0 or 1.
+local function bring_forward(keys, line, now)
+  while true do
+    local tag = call('ZRANGE', line, 0, 0)[1]
+    if not tag then return 0 end
+    if take_out(keys, tag, now) then return 1 end
+    call('ZREM', line, tag) -- its traces may be gone; the line must shrink
+  end
+end
+
 -- park: puts a message into unacked under a tag of no replica. o.due is when
 -- its own timer ends, o.limit the end of its wait (both µs), o.line the line's
 -- key or nil, o.order its place there, o.delay its timer's length.
