@@ -119,8 +119,7 @@ func (g *Guard) attempt(ctx context.Context, key string, s settings) (*Handle, e
 func (g *Guard) ask(ctx context.Context, h *Handle) (Grant, error) {
 	validity := h.set.ttl - lease.Margin(h.set.ttl)
 	began := time.Now()
-	// Of the entry's context, a child of ctx: Close ends it too.
-	sendCtx, cancel := context.WithTimeout(h.entry.Context(), min(validity, attemptTimeout))
+	sendCtx, cancel := h.sending(ctx, min(validity, attemptTimeout))
 	defer cancel()
 	a := Attempt{
 		Key: h.ref.Key, Token: h.ref.Token, TTL: h.set.ttl, MaxHold: h.set.maxHold, MinHold: h.set.minHold,
@@ -150,6 +149,12 @@ func (g *Guard) ask(ctx context.Context, h *Handle) (Grant, error) {
 		return Grant{}, fmt.Errorf("%w: %s: %w", ErrTooSlow, a.Key, err)
 	}
 	return Grant{}, fmt.Errorf("%w: acquire %s: %w", ErrStoreUnavailable, a.Key, err)
+}
+
+// sending is the context of a request: of the entry's, which Close ends too and
+// which descends from the caller's.
+func (h *Handle) sending(_ context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(h.entry.Context(), d)
 }
 
 func (g *Guard) isClosed() bool {
