@@ -252,7 +252,13 @@ func TestM11_BrokerUpGoesDownAndUp(t *testing.T) {
 	r := rigAt(t, srv.Addr)
 	ups := make(chan bool, 100)
 	var reconnects atomic.Int64
-	r.start(Config{Observer: Observer{BrokerUp: func(up bool) { ups <- up }, Reconnect: func() { reconnects.Add(1) }}}, fast, newWitness().runner())
+	up := func(up bool) {
+		select {
+		case ups <- up:
+		default: // it is told again; an observer that blocks would keep the engine from ending
+		}
+	}
+	r.start(Config{Observer: Observer{BrokerUp: up, Reconnect: func() { reconnects.Add(1) }}}, fast, newWitness().runner())
 	next := func(want bool) {
 		t.Helper()
 		deadline := time.After(10 * time.Second)
