@@ -26,6 +26,9 @@ var renewSource string
 //go:embed release.lua
 var releaseSource string
 
+//go:embed holder.lua
+var holderSource string
+
 //go:embed force.lua
 var forceSource string
 
@@ -102,10 +105,10 @@ func newBackend(client redis.UniversalClient, runner *redisconn.Runner, o Option
 		prefix: o.KeyPrefix + "solobeat:" + ns + ":",
 		// Never with allow-oom: a full server must refuse a claim.
 		acquire: redisconn.NewJointScript(acquireSource),
-		read:    redisconn.NewScript(readSource),
+		read:    redisconn.NewScript(holderSource + readSource),
 		renew:   redisconn.NewScript(renewSource, "allow-oom"),
 		release: redisconn.NewJointScript(releaseSource, "allow-oom"),
-		force:   redisconn.NewScript(forceSource, "allow-oom"),
+		force:   redisconn.NewScript(holderSource+forceSource, "allow-oom"),
 	}
 	b.channel = b.prefix + "lock-released"
 	if b.log == nil {
