@@ -110,7 +110,12 @@ type queue interface {
 }
 
 // celeryQueue is a Celery queue with messages that a Celery client made.
-type celeryQueue struct{ messages []string }
+type celeryQueue struct {
+	messages []string
+	// leaves are the keys that a message leaves: its result, the last fence of
+	// its lock, its record.
+	leaves int
+}
 
 func (q celeryQueue) list() string { return queueKey }
 
@@ -124,9 +129,10 @@ func (q celeryQueue) stage(ctx context.Context, c *redis.Client, key string, fro
 	return err
 }
 
-// done: there is a key for each result; the few others do not grow.
+// done counts what messages leave; the few other keys do not grow.
 func (q celeryQueue) done(ctx context.Context, c *redis.Client) (int64, error) {
-	return c.DBSize(ctx).Result()
+	n, err := c.DBSize(ctx).Result()
+	return n / int64(q.leaves), err
 }
 
 func (q celeryQueue) drained(ctx context.Context, c *redis.Client) (bool, error) {

@@ -27,7 +27,7 @@ func delay(ctx context.Context, b *bench) error {
 	var rates [2]series
 	var trips [2]series
 	behind := func(extra time.Duration, trip *series) side {
-		s := b.ours(celeryQueue{messages}, full, "")
+		s := b.ours(celeryQueue{messages, 1}, full, "")
 		s.via = func(ctx context.Context, addr string) (string, error) {
 			proxy, err := rig.StartProxy(ctx, addr, extra)
 			if err != nil {
@@ -276,7 +276,10 @@ func (b *bench) guardFile(name, format, task string) (string, error) {
 
 // guards measures what a lock and a record add to a run.
 func guards(ctx context.Context, b *bench) error {
-	kinds := []struct{ name, format string }{{"unguarded", ""}, {"lock", lockOnly}, {"lock and record", lockAndRecord}}
+	kinds := []struct {
+		name, format string
+		leaves       int
+	}{{"unguarded", "", 1}, {"lock", lockOnly, 2}, {"lock and record", lockAndRecord, 3}}
 	full := b.of(fullCount, tinyCount)
 	noops, err := b.messages(ctx, "bench.noop", full+warmUp)
 	if err != nil {
@@ -290,13 +293,13 @@ func guards(ctx context.Context, b *bench) error {
 	rates, cpu, trips := map[string]series{}, map[string]series{}, map[string]series{}
 	configs := map[string]string{}
 	for _, k := range kinds {
-		s := b.ours(celeryQueue{noops}, full, "")
+		s := b.ours(celeryQueue{noops, k.leaves}, full, "")
 		if k.format != "" {
 			file, err := b.guardFile(k.name, k.format, "bench.noop")
 			if err != nil {
 				return err
 			}
-			s = b.ours(celeryQueue{noops}, full, file)
+			s = b.ours(celeryQueue{noops, k.leaves}, full, file)
 			if configs[k.name], err = b.guardFile(k.name, k.format, "bench.clock"); err != nil {
 				return err
 			}

@@ -39,7 +39,7 @@ func throughput(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	queue := celeryQueue{messages}
+	queue := celeryQueue{messages, 1}
 	all := []side{
 		b.ours(queue, full, ""),
 		b.celeryPeer("prefork", queue, less, "-c", "2"),

@@ -14,6 +14,8 @@ var (
 	ErrShutdown = errors.New("tasks: worker is shutting down")
 	// ErrBuried: peers took this replica for dead and took its messages over.
 	ErrBuried = errors.New("tasks: replica was taken for dead by its peers")
+	// ErrNoSlot: no slot of the engine became free in time.
+	ErrNoSlot = errors.New("tasks: no free slot")
 	// ErrTimeout: the run passed its timeout.
 	ErrTimeout = errors.New("tasks: run passed its timeout")
 	// ErrNotExecuted: the handler vouches that the effect did not happen.

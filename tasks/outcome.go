@@ -133,6 +133,21 @@ type Park struct {
 	Deadline time.Time
 }
 
+// Slot is the place of a run among those that its engine lets run at a time. A
+// run that waits for a store lets another one have it. Its methods are called
+// from the goroutine of the run.
+type Slot interface {
+	// Leave gives the slot up before the handler; without one it does nothing.
+	Leave()
+	// Enter takes a slot again after Leave. Its error says that there was none
+	// in time ([ErrNoSlot]), or why ctx has ended: the message is to be given
+	// back.
+	Enter(ctx context.Context) error
+	// Done gives the slot up once the handler has returned: what is left to do
+	// is to tell stores of it.
+	Done()
+}
+
 // Waker is an engine that can bring forward what is parked for a key: the
 // chain calls it after it released that lock or record.
 type Waker interface {

@@ -31,6 +31,8 @@ const (
 	ReasonLost Reason = "lost"
 	// ReasonShutdown: the replica stops.
 	ReasonShutdown Reason = "shutdown"
+	// ReasonSlot: the run got its lock and then no slot of the replica in time.
+	ReasonSlot Reason = "slot"
 	// ReasonMissed: the job's deadline had passed before the run could begin.
 	ReasonMissed Reason = "missed"
 	// ReasonExpired: the message's expires had.

@@ -67,6 +67,8 @@ type Delivery struct {
 	// read: [ErrGuardVersion] (parked, a newer replica may know it) or
 	// another error (a dead letter).
 	GuardError error
+	// Slot is nil where a run keeps its slot to its end.
+	Slot Slot
 }
 
 // StoreNow returns the current time by the clock of the store that the

@@ -47,7 +47,6 @@ type Engine struct {
 	self      atomic.Pointer[replica]
 	node      atomic.Pointer[string]
 	held      *holdings
-	active    atomic.Int64
 	processed atomic.Int64
 	eventTick atomic.Int64
 	broker    brokerState
@@ -109,7 +108,7 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, keys: k, log: cfg.Logger, rdb: cfg.Broker, redis: redisconn.NewRunner(cfg.Broker),
 		scripts: newScripts(), sources: makeSources(k, cfg.Queues),
-		ready: newReadyQueue(), finished: newMailbox[*commit](), wakes: newMailbox[string](),
+		ready: newReadyQueue(cfg.Concurrency), finished: newMailbox[*commit](), wakes: newMailbox[string](),
 		looks: newMailbox[tasks.Park](), due: newDueTimer(), held: newHoldings(),
 		naive: map[string]bool{}, tune: defaultTuning(),
 	}
@@ -137,6 +136,7 @@ func (e *Engine) Run(ctx context.Context, run tasks.Runner) error {
 	if err != nil {
 		return err // ctx was cancelled before the server answered
 	}
+	e.ready.patience = e.tune.hoard
 	l := newLoop(ctx, base, e, self)
 	background, stop := context.WithCancel(base)
 	var wg, runs sync.WaitGroup
@@ -145,7 +145,7 @@ func (e *Engine) Run(ctx context.Context, run tasks.Runner) error {
 	} {
 		wg.Go(func() { duty(background) })
 	}
-	for range e.cfg.Concurrency {
+	for range e.ready.runners() {
 		runs.Go(func() { e.worker(run) })
 	}
 	e.log.Info("worker is up", "node", e.NodeName(), "instance", self.id, "queues", e.cfg.Queues, "concurrency", e.cfg.Concurrency)
@@ -171,8 +171,8 @@ func (e *Engine) Instance() string {
 // NodeName is the replica's Celery node name, final once Run has registered it.
 func (e *Engine) NodeName() string { return *e.node.Load() }
 
-// Active is the number of runs in this process.
-func (e *Engine) Active() int { return int(e.active.Load()) }
+// Active is the number of slots in which something runs.
+func (e *Engine) Active() int { return e.ready.busy() }
 
 // Queues are the queues that the engine takes from.
 func (e *Engine) Queues() []string { return append([]string(nil), e.cfg.Queues...) }

@@ -71,6 +71,7 @@ func (l *loop) beginStop() {
 	for i := range l.hot { // empties the in-flight lists
 		l.armed[i], l.hot[i] = false, true
 	}
+	l.e.ready.stopWaiting()
 	l.giveBackReady()
 }
 

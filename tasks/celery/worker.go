@@ -7,25 +7,27 @@ import (
 	"github.com/solobeat/solobeat/tasks"
 )
 
-// worker is one slot: it runs what is ready, one message at a time.
+// worker runs what is ready, one message at a time.
 func (e *Engine) worker(run tasks.Runner) {
+	p := &place{q: e.ready}
 	for {
-		it, ok := e.ready.pop()
+		it, ok := e.ready.pop(p)
 		if !ok {
 			return
 		}
-		e.finish(e.runOne(it, run))
+		e.finish(e.runOne(it, p, run))
 	}
 }
 
 // runOne runs a message and builds the commit of its outcome.
-func (e *Engine) runOne(it *item, run tasks.Runner) *commit {
-	e.active.Add(1)
+func (e *Engine) runOne(it *item, p *place, run tasks.Runner) *commit {
 	e.processed.Add(1)
-	begin := time.Now()
+	begin := p.since
+	if e.ready.slots > 1 {
+		it.deliv.Slot = p
+	}
 	out := run(it.from.ctx, it.deliv)
 	took := time.Since(begin)
-	e.active.Add(-1)
 	failpoint.Hit(failpoint.BeforeAck, it.msg.Task, it.msg.ID)
 	c := e.outcome(it, out)
 	c.ran, c.runtime = true, took

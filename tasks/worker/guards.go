@@ -49,7 +49,9 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 			release(false)
 		}
 	}()
-	out = next(h.Context())
+	if out, ok = r.enter(h.Context()); ok {
+		out = next(h.Context())
+	}
 	// What is to go on elsewhere has not had its run: it does not wait for its
 	// own min_hold.
 	release(out.Kind == tasks.Returned || out.Kind == tasks.Parked)
@@ -57,15 +59,42 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 	return out
 }
 
-// acquire takes the lock as its policies say. ok is false if the outcome stands;
-// no handle with ok means that the run goes on without its lock.
+// enter takes the run's slot again. ok is false if the outcome stands: what has
+// its lock and gets no slot goes back; it has not begun.
+func (r *run) enter(ctx context.Context) (out tasks.Outcome, ok bool) {
+	if r.d.Slot == nil {
+		return out, true
+	}
+	err := r.d.Slot.Enter(ctx)
+	if err == nil {
+		return out, true
+	}
+	out = tasks.Outcome{Kind: tasks.Returned, Err: err, Reason: tasks.ReasonShutdown}
+	switch {
+	case lost(err):
+		out.Reason = tasks.ReasonLost
+	case errors.Is(err, tasks.ErrNoSlot):
+		out.Reason = tasks.ReasonSlot
+	}
+	return out, false
+}
+
+// acquire takes the lock as its policies say, without a slot but for a wait of
+// on_busy: wait. ok is false if the outcome stands; no handle with ok means that
+// the run goes on without its lock.
 func (r *run) acquire(ctx context.Context) (h *lockguard.Handle, out tasks.Outcome, ok bool) {
 	l := r.plan.lock
 	opts := l.options(r.d.Task.ID, r.plan.schedule)
+	if r.d.Slot != nil {
+		r.d.Slot.Leave()
+	}
 	h, err := l.guard.TryAcquire(ctx, l.key, opts...)
 	if errors.Is(err, lockguard.ErrBusy) && l.onBusy == tasks.OnBusyWait {
 		// A completed record answers at once, whoever holds the lock.
 		if out, ok := r.recordAnswers(ctx); ok {
+			return nil, out, false
+		}
+		if out, ok := r.enter(ctx); !ok {
 			return nil, out, false
 		}
 		h, err = l.guard.Acquire(ctx, l.key, append(opts, lockguard.WithWait(r.waitFor()), lockguard.WithWaitStop(r.w.stopWait))...)
@@ -75,7 +104,8 @@ func (r *run) acquire(ctx context.Context) (h *lockguard.Handle, out tasks.Outco
 		return h, out, true
 	case l.onStoreDown == tasks.OnStoreDownRun && storeOut(err) && !r.given():
 		r.withoutLock(err)
-		return nil, out, true
+		out, ok = r.enter(ctx)
+		return nil, out, ok
 	default:
 		return nil, r.notLocked(ctx, err), false
 	}
