@@ -385,15 +385,7 @@ func TestWhatWasTakenAheadGoesBack(t *testing.T) {
 		return succeed("1")
 	})
 	for i := range 3000 {
-		req, err := tasks.NewRequest(map[bool]string{true: "t.long", false: "t.short"}[i >= 2000])
-		if err != nil {
-			t.Fatal(err)
-		}
-		list, msg, err := r.client.Prepare(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.push(list, string(msg))
+		r.push(r.prepare(map[bool]string{true: "t.long", false: "t.short"}[i >= 2000]))
 	}
 	testkit.Poll(t, 20*time.Second, time.Millisecond, func() bool { return long.Load() == 2 }, "two long ones run")
 	testkit.Poll(t, 5*time.Second, 10*time.Millisecond, func() bool { return w.held.len() == 2 }, "it holds no more than it runs")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -126,8 +127,9 @@ func TestQueueNamesWithEscapes(t *testing.T) {
 	r := newRig(t)
 	queue := "a \"b\"\\c\n😀"
 	hold, release := make(chan struct{}), make(chan struct{})
+	var first sync.Once // it may come back before the stop is noticed
 	w := r.start(Config{Queues: []string{queue}}, nil, func(context.Context, *tasks.Delivery) tasks.Outcome {
-		close(hold)
+		first.Do(func() { close(hold) })
 		<-release
 		return tasks.Outcome{Kind: tasks.Returned, Begun: true}
 	})

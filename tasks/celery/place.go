@@ -19,9 +19,10 @@ type place struct {
 type placeState int
 
 const (
-	idle   placeState = iota // nothing runs, or its handler has ended
+	idle   placeState = iota // nothing runs, or what runs has got no slot
 	inSlot                   // the run has a slot
 	away                     // it has left it and wants one again
+	ending                   // its handler has returned
 )
 
 func (p *place) begin(now time.Time) { p.state, p.since = inSlot, now }
@@ -30,7 +31,7 @@ func (p *place) begin(now time.Time) { p.state, p.since = inSlot, now }
 func (p *place) Leave() { p.leave(away) }
 
 // Done implements [tasks.Slot].
-func (p *place) Done() { p.leave(idle) }
+func (p *place) Done() { p.leave(ending) }
 
 func (p *place) leave(to placeState) {
 	q := p.q
@@ -43,6 +44,7 @@ func (p *place) leave(to placeState) {
 	if to == away {
 		q.coming++
 	} else {
+		q.ending++
 		q.handled(now.Sub(p.since))
 	}
 	p.state, p.since = to, now

@@ -35,6 +35,7 @@ type readyQueue struct {
 	// coming are the runs that have left their slot and will want one again;
 	// back are those of them that wait for it, the oldest first.
 	coming   int
+	ending   int             // runs whose handler has returned
 	back     []chan struct{} // each is closed when its run has got a slot
 	stop     chan struct{}   // closed: who waits for a slot waits in vain
 	patience time.Duration   // how long one waits
@@ -114,6 +115,8 @@ func (q *readyQueue) over(p *place) {
 		q.vacate()
 	case away: // it got no lock
 		q.coming--
+	case ending:
+		q.ending--
 	}
 	p.state = idle
 }
@@ -157,6 +160,13 @@ func (q *readyQueue) busy() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.slots - q.free
+}
+
+// ended is the number of runs whose handler has returned.
+func (q *readyQueue) ended() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.ending
 }
 
 // aboveLow reports whether the queue holds more than n items. If so, low tells

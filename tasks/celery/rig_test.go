@@ -106,6 +106,20 @@ func (r *rig) enqueue(name string, opts ...tasks.Option) string {
 	return id
 }
 
+// prepare makes a message without sending it, and names its list.
+func (r *rig) prepare(task string) (list, msg string) {
+	r.t.Helper()
+	req, err := tasks.NewRequest(task)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	list, raw, err := r.client.Prepare(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return list, string(raw)
+}
+
 // wait waits for a final state.
 func (r *rig) wait(id string, timeout time.Duration) *wire.Result {
 	r.t.Helper()
