@@ -49,34 +49,12 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 			release(false)
 		}
 	}()
-	if out, ok = r.enter(h.Context()); ok {
-		out = next(h.Context())
-	}
+	out = next(h.Context())
 	// What is to go on elsewhere has not had its run: it does not wait for its
 	// own min_hold.
 	release(out.Kind == tasks.Returned || out.Kind == tasks.Parked)
 	out.WonLock = true
 	return out
-}
-
-// enter takes the run's slot again. ok is false if the outcome stands: what has
-// its lock and gets no slot goes back; it has not begun.
-func (r *run) enter(ctx context.Context) (out tasks.Outcome, ok bool) {
-	if r.d.Slot == nil {
-		return out, true
-	}
-	err := r.d.Slot.Enter(ctx)
-	if err == nil {
-		return out, true
-	}
-	out = tasks.Outcome{Kind: tasks.Returned, Err: err, Reason: tasks.ReasonShutdown}
-	switch {
-	case lost(err):
-		out.Reason = tasks.ReasonLost
-	case errors.Is(err, tasks.ErrNoSlot):
-		out.Reason = tasks.ReasonSlot
-	}
-	return out, false
 }
 
 // acquire takes the lock as its policies say, without a slot but for a wait of
@@ -85,17 +63,15 @@ func (r *run) enter(ctx context.Context) (out tasks.Outcome, ok bool) {
 func (r *run) acquire(ctx context.Context) (h *lockguard.Handle, out tasks.Outcome, ok bool) {
 	l := r.plan.lock
 	opts := l.options(r.d.Task.ID, r.plan.schedule)
-	if r.d.Slot != nil {
-		r.d.Slot.Leave()
-	}
+	r.leave()
 	h, err := l.guard.TryAcquire(ctx, l.key, opts...)
 	if errors.Is(err, lockguard.ErrBusy) && l.onBusy == tasks.OnBusyWait {
 		// A completed record answers at once, whoever holds the lock.
 		if out, ok := r.recordAnswers(ctx); ok {
 			return nil, out, false
 		}
-		if out, ok := r.enter(ctx); !ok {
-			return nil, out, false
+		if err := r.enter(ctx); err != nil {
+			return nil, r.noSlot(ctx, err), false
 		}
 		h, err = l.guard.Acquire(ctx, l.key, append(opts, lockguard.WithWait(r.waitFor()), lockguard.WithWaitStop(r.w.stopWait))...)
 	}
@@ -104,8 +80,7 @@ func (r *run) acquire(ctx context.Context) (h *lockguard.Handle, out tasks.Outco
 		return h, out, true
 	case l.onStoreDown == tasks.OnStoreDownRun && storeOut(err) && !r.given():
 		r.withoutLock(err)
-		out, ok = r.enter(ctx)
-		return nil, out, ok
+		return nil, out, true
 	default:
 		return nil, r.notLocked(ctx, err), false
 	}
@@ -242,8 +217,7 @@ func (r *run) recordAnswers(ctx context.Context) (tasks.Outcome, bool) {
 func (r *run) recorded(ctx context.Context, handler func(context.Context) (json.RawMessage, error)) tasks.Outcome {
 	p := r.plan.record
 	if p == nil {
-		result, err := handler(ctx)
-		return r.outcome(ctx, result, err)
+		return r.inSlot(ctx, handler)
 	}
 	opts := []idempotency.Option{
 		idempotency.WithRun(r.plan.schedule, r.d.Task.Name, r.d.Task.ID), idempotency.WithFingerprint(p.fingerprint),
@@ -254,16 +228,14 @@ func (r *run) recorded(ctx context.Context, handler func(context.Context) (json.
 	} else if f, ok := r.lock.Fence(); ok {
 		opts = append(opts, idempotency.WithFence(uint64(f)))
 	}
+	r.leave()
 	hold, err := p.guard.Claim(ctx, p.key, opts...)
 	if err != nil {
 		return r.notClaimed(ctx, err)
 	}
 	r.hold = hold
 	r.info.Takeover = hold.Takeover()
-	return r.inHand(ctx, func() tasks.Outcome {
-		result, err := handler(hold.Context())
-		return r.outcome(ctx, result, err)
-	})
+	return r.inHand(ctx, func() tasks.Outcome { return r.inSlot(hold.Context(), handler) })
 }
 
 // inHand sees to it that a record in hand does not outlive its run, also if the

@@ -206,9 +206,6 @@ func (r *run) handled(ctx context.Context) (json.RawMessage, error) {
 		failpoint.Hit(failpoint.AfterEffect, t.Name, t.ID)
 	}()
 	result, err := r.call(ctx)
-	if r.d.Slot != nil && (r.lock != nil || r.hold != nil) { // else there is nothing left to wait for
-		r.d.Slot.Done()
-	}
 	if err != nil {
 		// The cause is what tells a lost lock from an error of the handler's
 		// own; it is gone once the contexts are released.
