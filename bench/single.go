@@ -290,7 +290,7 @@ func guards(ctx context.Context, b *bench) error {
 		return err
 	}
 	var sides []side
-	rates, cpu, trips := map[string]series{}, map[string]series{}, map[string]series{}
+	rates, cpu, ofRedis, trips := map[string]series{}, map[string]series{}, map[string]series{}, map[string]series{}
 	configs := map[string]string{}
 	for _, k := range kinds {
 		s := b.ours(celeryQueue{noops, k.leaves}, full, "")
@@ -318,9 +318,10 @@ func guards(ctx context.Context, b *bench) error {
 			}
 			rates[k.name] = append(rates[k.name], got.rate)
 			cpu[k.name] = append(cpu[k.name], got.worker+got.redis)
+			ofRedis[k.name] = append(ofRedis[k.name], got.redis)
 			trips[k.name] = append(trips[k.name], one.trips)
-			b.say("round %d, %-15s %6.0f/s, CPU a message %5.1f µs; one at a time %.2f round trips", round+1, k.name, got.rate, got.worker+got.redis, one.trips)
+			b.say("round %d, %-15s %6.0f/s, CPU a message %5.1f µs (Redis %.1f); one at a time %.2f round trips", round+1, k.name, got.rate, got.worker+got.redis, got.redis, one.trips)
 		}
 	}
-	return b.judgeGuards(ctx, sides, rates, cpu, trips)
+	return b.judgeGuards(ctx, sides, rates, cpu, ofRedis, trips)
 }
