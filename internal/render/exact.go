@@ -51,6 +51,9 @@ func Value(raw json.RawMessage) (any, error) {
 	if !utf8.Valid(raw) || halfSurrogate(raw) {
 		return nil, errors.New("a string is no valid Unicode")
 	}
+	if v, ok := short(raw); ok {
+		return v, nil
+	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var v any
@@ -61,6 +64,22 @@ func Value(raw json.RawMessage) (any, error) {
 		return nil, errors.New("more than one JSON value")
 	}
 	return v, nil
+}
+
+// short reads what most values are, a number or a string without an escape,
+// since a decoder costs more than all else about a key.
+func short(raw json.RawMessage) (any, bool) {
+	if len(raw) == 0 || !json.Valid(raw) {
+		return nil, false
+	}
+	last := len(raw) - 1
+	switch c := raw[0]; {
+	case c == '"' && raw[last] == '"' && bytes.IndexByte(raw, '\\') < 0:
+		return string(raw[1:last]), true
+	case (c == '-' || '0' <= c && c <= '9') && '0' <= raw[last] && raw[last] <= '9':
+		return json.Number(raw), true
+	}
+	return nil, false
 }
 
 // halfSurrogate reports whether a JSON text escapes half of a surrogate pair:

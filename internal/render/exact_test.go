@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/solobeat/solobeat/internal/render"
 )
 
@@ -54,4 +56,26 @@ func TestValue(t *testing.T) {
 	if v, err := render.Value([]byte(" 9007199254740993\n")); err != nil || v != json.Number("9007199254740993") {
 		t.Errorf("%v, %v", v, err)
 	}
+}
+
+// What is read by hand is what the decoder reads.
+func FuzzValue(f *testing.F) {
+	for _, text := range []string{`17`, `-0.5e+3`, `"a"`, `"a\nb"`, `"`, `""`, `-`, `01`, `1.`, `"a"b"`, `true`, `{"a":1}`, ` 1`, `1 `, `"\ud800"`} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := render.Value([]byte(text))
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		var want any
+		if derr := d.Decode(&want); derr != nil || d.More() {
+			if err == nil {
+				t.Fatalf("%q gives %v, and the decoder %v", text, got, derr)
+			}
+			return
+		}
+		if diff := cmp.Diff(want, got); err == nil && diff != "" {
+			t.Errorf("%q: %s", text, diff)
+		}
+	})
 }

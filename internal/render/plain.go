@@ -9,10 +9,10 @@ import (
 // piece is a part of a plain key: a text, or the name of a parameter.
 type piece struct{ text, param string }
 
-// plainKey takes a key apart that is a row of text and parameters, as most are:
+// plainRow takes a key apart that is a row of text and parameters, as most are:
 // a worker renders one for each run, and text/template costs it as much as the
 // way to the lock's server. Nil: it is none.
-func plainKey(root *parse.ListNode) []piece {
+func plainRow(root *parse.ListNode) []piece {
 	var row []piece
 	for _, n := range root.Nodes {
 		switch n := n.(type) {
@@ -36,7 +36,7 @@ func plainKey(root *parse.ListNode) []piece {
 
 // renderPlain is false where a value is missing or is no plain one: then the
 // template itself renders, or says what is wrong.
-func renderPlain(row []piece, params map[string]any) (string, bool) {
+func renderPlain(row []piece, params map[string]any, kind Kind) (string, bool) {
 	var b strings.Builder
 	for _, p := range row {
 		if p.param == "" {
@@ -53,7 +53,10 @@ func renderPlain(row []piece, params map[string]any) (string, bool) {
 		if text == "" {
 			return "", false
 		}
-		b.WriteString(Escape(text))
+		if kind == Key {
+			text = Escape(text)
+		}
+		b.WriteString(text)
 	}
 	return b.String(), b.Len() > 0
 }

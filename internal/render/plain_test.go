@@ -3,38 +3,43 @@ package render
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A plain key is rendered as text/template would, or left to it.
 func TestPlainKeyIsTheTemplates(t *testing.T) {
 	t.Parallel()
 	values := []any{"a", "a:b/ü%", "", json.Number("12.50"), json.Number("9007199254740993"), true, nil, []any{"x"}, 7}
-	plain := 0
-	for _, text := range []string{
+	plain := map[Kind]int{}
+	texts := []string{
 		"order:{{ .Params.id }}", "{{ .Params.id }}", "a{{- .Params.id -}} :{{ .Params.other }}/", "fixed", "{{/* no */}}x{{ .Params.id }}",
 		"{{ .Params.id | lower }}", "{{ .Params.id | default \"none\" }}", "{{ .Task.Name }}:{{ .Params.id }}", "{{ .Params.missing }}",
 		"{{ .Params.id.deep }}",
-	} {
-		tmpl, err := Parse("key", text, Key)
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		slow := *tmpl
-		slow.plain = nil
-		if tmpl.plain != nil {
-			plain++
-		}
-		for _, v := range values {
-			d := Data{Task: "shop.pay", Params: map[string]any{"id": v, "other": "o"}}
-			got, err := tmpl.Render(d)
-			want, wantErr := slow.Render(d)
-			if got != want || (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
-				t.Errorf("%s with %v: %q, %v; the template says %q, %v", text, v, got, err, want, wantErr)
+	}
+	for _, kind := range []Kind{Text, Key, Path, Query} {
+		for _, text := range texts {
+			tmpl, err := Parse("key", text, kind)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			slow := *tmpl
+			slow.plain = nil
+			if tmpl.plain != nil {
+				plain[kind]++
+			}
+			for _, v := range values {
+				d := Data{Task: "shop.pay", Params: map[string]any{"id": v, "other": "o"}}
+				got, err := tmpl.Render(d)
+				want, wantErr := slow.Render(d)
+				if got != want || (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
+					t.Errorf("kind %d, %s with %v: %q, %v; the template says %q, %v", kind, text, v, got, err, want, wantErr)
+				}
 			}
 		}
 	}
-	if plain != 6 {
-		t.Errorf("%d of the keys are taken for plain ones, want 6", plain)
+	if diff := cmp.Diff(map[Kind]int{Text: 6, Key: 6}, plain); diff != "" {
+		t.Error("taken for plain ones: ", diff)
 	}
 }
 

@@ -34,7 +34,7 @@ type Template struct {
 	kind       Kind
 	tmpl       *template.Template
 	paths      []string // of the data it uses, such as ".Tick.Local"
-	plain      []piece  // of a key that is a row of text and parameters; else nil
+	plain      []piece  // of a key or text that is a row of text and parameters; else nil
 }
 
 // Parse parses the text; the name is for the caller. [ErrSyntax].
@@ -60,8 +60,8 @@ func Parse(name, text string, kind Kind) (*Template, error) {
 	if tmpl.Tree == nil || tmpl.Root == nil { // nothing but blanks or comments
 		return t, nil
 	}
-	if kind == Key {
-		t.plain = plainKey(tmpl.Root) // before the walk adds to it
+	if kind == Key || kind == Text {
+		t.plain = plainRow(tmpl.Root) // before the walk adds to it
 	}
 	w := &walker{kind: kind}
 	if err := w.root(tmpl.Root); err != nil {
@@ -147,7 +147,7 @@ var (
 // Render renders the template: [*MissingError], [ErrValue].
 func (t *Template) Render(d Data) (string, error) {
 	if t.plain != nil {
-		if text, ok := renderPlain(t.plain, d.Params); ok {
+		if text, ok := renderPlain(t.plain, d.Params, t.kind); ok {
 			return text, nil
 		}
 	}
