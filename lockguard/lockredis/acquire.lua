@@ -3,85 +3,107 @@
 -- Per lock i, from 0:
 -- KEYS[2i+1]  the lock: a plain string key whose value is the token, nothing else,
 --             or "kept:" and the token after a release that min hold has put off
--- KEYS[2i+2]  its companion hash: token, task, instance, since, fence, base
--- ARGV[7i+1]  token
--- ARGV[7i+2]  TTL in ms, at least 1000
--- ARGV[7i+3]  life of the companion in ms
--- ARGV[7i+4]  task id, may be empty
--- ARGV[7i+5]  instance id, may be empty
--- ARGV[7i+6]  number that the caller adds to the fence
--- ARGV[7i+7]  1: the life is that of all, and half an hour longer than it must be
+-- KEYS[2i+2]  its companion hash: token, task, instance, since, fence, base of the
+--             last grant; they tell of the holder while token is the lock's value
+-- ARGV[6i+1]  token
+-- ARGV[6i+2]  TTL in ms, at least 1000
+-- ARGV[6i+3]  life of the companion in ms, or "" for the usual one
+-- ARGV[6i+4]  task id, may be empty
+-- ARGV[6i+5]  instance id, may be empty
+-- ARGV[6i+6]  number that the caller adds to the fence
 --
--- Returns one reply per lock, {code, …}:
---   { 1, fence, base}                                 granted, or ours already
+-- Returns one reply per lock:
+--   the fence, a text                                 granted, or ours already
 --   { 0, pttl, task, instance, since, fence, base, kept}  busy; known holder;
 --                                                     kept is 1 after its release
 --   { 0, pttl}                                        busy; a holder without data
 --   {-1, type}                                        the key is no string
--- or the error that this lock has met.
+-- or the error that this lock has met; that of a single one is the script's.
 --
 -- Never run with allow-oom: a full server must refuse a claim.
 
-local call = redis.call
-local now = call('TIME')
-local micros = string.rep('0', 6 - #now[2]) .. now[2]
-local half_hour = math.floor(now[1] / 1800)
+-- An error of one lock is a reply like any other, so nothing is raised.
+local call = redis.pcall
 
-local function acquire(lock, companion, token, ttl, life, task, instance, base, lasting)
-  -- The companion is read first: should it be of another type, nothing is taken.
-  local last = tonumber(call('HGET', companion, 'fence') or '')
+-- The usual life is 25 h. It is set by the first grant of each 1,000 s only, and
+-- so by up to that much longer than the 24 h that must be.
+local usual = 90000000
 
-  if not call('SET', lock, token, 'PX', ttl, 'NX') then
-    local held = redis.pcall('GET', lock)
-    if type(held) == 'table' then
-      if string.sub(held.err, 1, 9) == 'WRONGTYPE' then
-        return {-1, call('TYPE', lock).ok}
-      end
-      return held
+-- Microseconds since 1970, put together as a text, since to print a number is
+-- slow; they have 16 digits until the year 2286.
+local now = redis.call('TIME')
+local clock = now[1] .. string.sub('00000' .. now[2], -6)
+local since = string.sub(clock, 1, 13)
+local span = string.sub(clock, 1, 7)
+
+-- refused returns the reply for a lock that is held, nil if it is the caller's
+-- own and its companion must be written again.
+local function refused(lock, companion, token, ttl)
+  local held = call('GET', lock)
+  if type(held) == 'table' then
+    if string.sub(held.err, 1, 9) == 'WRONGTYPE' then
+      return {-1, call('TYPE', lock).ok}
     end
-    local data = call('HMGET', companion, 'token', 'task', 'instance', 'since', 'fence', 'base')
-    if held ~= token then
-      local pttl = call('PTTL', lock)
-      if data[1] == held then
-        local kept = string.sub(held, 1, 5) == 'kept:' and 1 or 0
-        return {0, pttl, data[2], data[3], data[4], data[5], data[6], kept}
-      end
-      return {0, pttl}
-    end
+    return held
+  end
+  local data = call('HMGET', companion, 'token', 'task', 'instance', 'since', 'fence', 'base')
+  if held == token then
     -- The first answer was lost: the same grant, its full TTL again.
     call('PEXPIRE', lock, ttl)
-    if data[1] == held then
-      return {1, data[5], data[6]}
-    end
+    return data[1] == held and data[5] or nil
   end
-
-  -- A fence of time survives a flush, an eviction and a failover that lost the
-  -- last one; last + 1 survives a clock that is set back. Microseconds since
-  -- 1970 are below 2^53, so the arithmetic is exact. The text is put together
-  -- from TIME's own, since to print a double is slow; the sum is printed with
-  -- %.0f, since tostring would write 1.8e+15.
-  local fence = now[1] .. micros
-  if last and last >= tonumber(fence) then
-    fence = string.format('%.0f', last + 1)
+  local pttl = call('PTTL', lock)
+  if data[1] ~= held then
+    return {0, pttl}
   end
-  call('HSET', companion, 'token', token, 'task', task, 'instance', instance,
-    'since', now[1] .. string.sub(micros, 1, 3), 'fence', fence, 'base', base)
-  -- A life with half an hour to spare is set by the first grant of each one only.
-  if lasting ~= '1' or not last or math.floor(last / 1800000000) ~= half_hour then
-    call('PEXPIRE', companion, life)
-  end
-  return {1, fence, base}
+  local kept = string.sub(held, 1, 5) == 'kept:' and 1 or 0
+  return {0, pttl, data[2], data[3], data[4], data[5], data[6], kept}
 end
 
-if #KEYS == 2 then -- as mostly: its error may be that of the script
-  return {acquire(KEYS[1], KEYS[2], unpack(ARGV))}
-end
 local replies = {}
 for i = 0, #KEYS / 2 - 1 do
-  local ok, reply = pcall(acquire, KEYS[2 * i + 1], KEYS[2 * i + 2], unpack(ARGV, 7 * i + 1, 7 * i + 7))
-  if not ok then -- a text in Redis 6
-    reply = type(reply) == 'table' and reply or {err = tostring(reply)}
+  local lock, companion, at = KEYS[2 * i + 1], KEYS[2 * i + 2], 6 * i
+  local token, ttl = ARGV[at + 1], ARGV[at + 2]
+  local reply
+  -- The companion is read first: should it be of another type, nothing is taken.
+  local last = call('HGET', companion, 'fence')
+  if type(last) == 'table' then
+    reply = last
+  else
+    local taken = call('SET', lock, token, 'PX', ttl, 'NX')
+    if not taken then
+      reply = refused(lock, companion, token, ttl)
+    elseif taken.err then
+      reply = taken
+    end
+  end
+  if not reply then
+    -- A fence of time survives a flush, an eviction and a failover that lost the
+    -- last one; last + 1 survives a clock that is set back. Numbers below 2^53
+    -- are exact; they are printed with %.0f, since tostring would write 1.8e+15.
+    reply = clock
+    if last and (#last ~= #clock or last >= clock) then
+      local number = tonumber(last)
+      if number and number >= tonumber(clock) then
+        reply = string.format('%.0f', number + 1)
+      end
+    end
+    local put = call('HSET', companion, 'token', token, 'task', ARGV[at + 4],
+      'instance', ARGV[at + 5], 'since', since, 'fence', reply, 'base', ARGV[at + 6])
+    local life = ARGV[at + 3]
+    local lasts = life == '' and last and string.sub(last, 1, 7) == span
+    if not lasts and type(put) ~= 'table' then
+      put = call('PEXPIRE', companion, life == '' and usual or life)
+    end
+    if type(put) == 'table' then
+      reply = put
+    end
   end
   replies[i + 1] = reply
+end
+
+local first = replies[1]
+if #KEYS == 2 and type(first) == 'table' and first.err then
+  return first
 end
 return replies

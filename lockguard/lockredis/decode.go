@@ -12,7 +12,6 @@ import (
 const (
 	codeForeign = -1
 	codeBusy    = 0
-	codeGranted = 1
 
 	codeFree = 0
 	codeHeld = 1
@@ -23,18 +22,18 @@ const (
 	codeKept  = 2
 )
 
-func decodeAcquire(key string, reply []any) (lockguard.Grant, error) {
+// decodeAcquire takes the base that the attempt has told; so the reply need not.
+func decodeAcquire(key string, base uint64, answer any) (lockguard.Grant, error) {
+	if fence, ok := answer.(string); ok {
+		n, err := number("fence", fence)
+		return lockguard.Grant{Fence: lockguard.Fence(n + base)}, err
+	}
+	reply, _ := answer.([]any)
 	code, err := codeOf(reply)
 	if err != nil {
 		return lockguard.Grant{}, err
 	}
 	switch code {
-	case codeGranted:
-		if len(reply) != 3 {
-			break
-		}
-		fence, err := fenceOf(reply[1], reply[2])
-		return lockguard.Grant{Fence: fence}, err
 	case codeBusy:
 		holder, err := holderOf(key, reply)
 		if err != nil {
@@ -116,15 +115,20 @@ func holderOf(key string, reply []any) (lockguard.Holder, error) {
 }
 
 func fenceOf(raw, base any) (lockguard.Fence, error) {
-	n, err := strconv.ParseUint(text(raw), 10, 63)
+	n, err := number("fence", text(raw))
 	if err != nil {
-		return 0, fmt.Errorf("%w: fence %v", errReply, raw)
+		return 0, err
 	}
-	plus, err := strconv.ParseUint(text(base), 10, 63)
+	plus, err := number("fence base", text(base))
+	return lockguard.Fence(n + plus), err
+}
+
+func number(name, digits string) (uint64, error) {
+	n, err := strconv.ParseUint(digits, 10, 63)
 	if err != nil {
-		return 0, fmt.Errorf("%w: fence base %v", errReply, base)
+		return 0, fmt.Errorf("%w: %s %s", errReply, name, digits)
 	}
-	return lockguard.Fence(n + plus), nil
+	return n, nil
 }
 
 func foreign(key string, reply []any) error {

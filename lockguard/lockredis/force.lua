@@ -1,7 +1,7 @@
 -- Frees a lock whoever holds it, tells the waiters, and tells who held it.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its companion hash; the fence stays in it
+-- KEYS[2]  its companion hash; it stays as it is, as release.lua tells
 -- ARGV[1]  channel of releases
 --
 -- Returns what holder.lua says of the lock before; a key that is no string is
@@ -10,7 +10,6 @@
 local reply = holder(KEYS[1], KEYS[2])
 if reply[1] == 1 then
   redis.call('DEL', KEYS[1])
-  redis.pcall('HDEL', KEYS[2], 'token', 'task', 'instance', 'since')
   redis.pcall('PUBLISH', ARGV[1], KEYS[1])
 end
 return reply

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,12 +36,9 @@ var forceSource string
 //go:embed read.lua
 var readSource string
 
-// companionLife is how long a companion hash outlives the last grant, and
-// companionSpare what it may lack of that, so that not each grant must set it.
-const (
-	companionLife  = 25 * time.Hour
-	companionSpare = 30 * time.Minute // acquire.lua knows it too
-)
+// companionLife is how long a companion hash outlives the last grant at least,
+// unless it needs longer: a little less than acquire.lua's usual life.
+const companionLife = 24*time.Hour + 40*time.Minute
 
 // giveBackTimeout bounds the release of what was granted too late.
 const giveBackTimeout = 2 * time.Second
@@ -147,23 +145,23 @@ func (b *Backend) TryAcquire(ctx context.Context, a lockguard.Attempt) (lockguar
 	if a.TTL < lockguard.MinTTL {
 		return lockguard.Grant{}, fmt.Errorf("%w: lockredis: ttl %v is below %v", lockguard.ErrConfig, a.TTL, lockguard.MinTTL)
 	}
-	life, lasting := companionLife, 1
-	if need := max(a.MaxHold, a.MinHold) + a.TTL; need > life-companionSpare {
-		life, lasting = need, 0
+	life := ""
+	if need := max(a.MaxHold, a.MinHold) + a.TTL; need > companionLife {
+		life = strconv.FormatInt(need.Milliseconds(), 10)
 	}
 	late := func(cmd *redis.Cmd) { // granted to who has gone
-		if reply, err := cmd.Slice(); err == nil {
-			if _, err := decodeAcquire(a.Key, reply); err == nil {
+		if reply, err := cmd.Result(); err == nil {
+			if _, err := decodeAcquire(a.Key, a.FenceBase, reply); err == nil {
 				b.giveBack(ctx, lockguard.Ref{Key: a.Key, Token: a.Token})
 			}
 		}
 	}
 	reply, err := b.batcher.Run(ctx, late, b.acquire, []string{a.Key, b.companion(a.Key)},
-		a.Token, a.TTL.Milliseconds(), life.Milliseconds(), a.TaskID, a.Instance, a.FenceBase, lasting).Slice()
+		a.Token, a.TTL.Milliseconds(), life, a.TaskID, a.Instance, a.FenceBase).Result()
 	if err != nil {
 		return lockguard.Grant{}, err
 	}
-	return decodeAcquire(a.Key, reply)
+	return decodeAcquire(a.Key, a.FenceBase, reply)
 }
 
 // Renew implements lockguard.Backend.

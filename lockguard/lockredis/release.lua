@@ -4,23 +4,27 @@
 --
 -- Per lock i, from 0:
 -- KEYS[2i+1]  the lock
--- KEYS[2i+2]  its companion hash; the fence stays in it
+-- KEYS[2i+2]  its companion hash, as acquire.lua tells; it stays as it is, since
+--             its token is not the value of any lock to come
 -- ARGV[3i+1]  token
 -- ARGV[3i+2]  channel of releases
 -- ARGV[3i+3]  min hold in ms, counted from the grant; 0 for none
 --
--- Returns one code per lock, or the error that this lock has met:
+-- Returns one code per lock:
 --    2  kept
 --    1  released
 --    0  gone: there is no such key
 --   -1  taken: another token, or a key of another type; left alone
+-- or the error that this lock has met; that of a single one is the script's.
 
--- keep returns whether something is left of the min hold.
+local call = redis.pcall
+
+-- keep returns 2, an error, or nil if nothing is left of the min hold.
 local function keep(lock, companion, held, kept, min)
   if held == kept then
-    return true
+    return 2
   end
-  local data = redis.call('HMGET', companion, 'token', 'since')
+  local data = call('HMGET', companion, 'token', 'since')
   local now = redis.call('TIME')
   local left = min
   if data[1] == held and data[2] then
@@ -28,22 +32,23 @@ local function keep(lock, companion, held, kept, min)
   end
   left = math.min(left, min) -- the clock may have been set back
   if left < 1 then
-    return false
+    return nil
   end
-  redis.call('SET', lock, kept, 'PX', string.format('%.0f', left))
+  local set = call('SET', lock, kept, 'PX', string.format('%.0f', left))
+  if set.err then
+    return set
+  end
   if data[1] == held then
-    redis.pcall('HSET', companion, 'token', kept)
+    call('HSET', companion, 'token', kept)
   end
-  return true
+  return 2
 end
 
-local function release(lock, companion, token, channel, min)
-  local held = redis.pcall('GET', lock)
+-- other returns the reply for what is not simply released, nil where it is to be
+-- freed all the same.
+local function other(lock, companion, held, token, min)
   if type(held) == 'table' then
-    if string.sub(held.err, 1, 9) == 'WRONGTYPE' then
-      return -1
-    end
-    return held
+    return string.sub(held.err, 1, 9) == 'WRONGTYPE' and -1 or held
   end
   if not held then
     return 0
@@ -52,24 +57,32 @@ local function release(lock, companion, token, channel, min)
   if held ~= token and held ~= kept then
     return -1
   end
-  if min ~= '0' and keep(lock, companion, held, kept, tonumber(min)) then
-    return 2
+  if min ~= '0' then
+    return keep(lock, companion, held, kept, tonumber(min))
   end
-  redis.call('DEL', lock)
-  redis.pcall('HDEL', companion, 'token', 'task', 'instance', 'since')
-  redis.pcall('PUBLISH', channel, lock)
-  return 1
 end
 
-if #KEYS == 2 then -- as mostly: its error may be that of the script
-  return {release(KEYS[1], KEYS[2], unpack(ARGV))}
-end
+local silent -- the channel on which nobody has heard the last message
 local replies = {}
 for i = 0, #KEYS / 2 - 1 do
-  local ok, reply = pcall(release, KEYS[2 * i + 1], KEYS[2 * i + 2], unpack(ARGV, 3 * i + 1, 3 * i + 3))
-  if not ok then -- a text in Redis 6
-    reply = type(reply) == 'table' and reply or {err = tostring(reply)}
+  local lock, at = KEYS[2 * i + 1], 3 * i
+  local token, channel, min = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local held = call('GET', lock)
+  local reply
+  if held ~= token or min ~= '0' then
+    reply = other(lock, KEYS[2 * i + 2], held, token, min)
+  end
+  if not reply then
+    reply = call('DEL', lock)
+    if channel ~= silent and call('PUBLISH', channel, lock) == 0 then
+      silent = channel
+    end
   end
   replies[i + 1] = reply
+end
+
+local first = replies[1]
+if #KEYS == 2 and type(first) == 'table' and first.err then
+  return first
 end
 return replies
