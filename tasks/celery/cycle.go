@@ -3,7 +3,6 @@ package celery
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -81,7 +80,7 @@ func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycle
 		keys = append(keys, c.wakes...)
 	}
 	args := make([]any, 0, 13+3*n+3*len(c.acks))
-	args = append(args, self.id, c.number, c.want, int64(e.tune.lead/time.Second), n, len(c.acks),
+	args = append(args, self.id, appendPadded(nil, c.number, numberWidth-callDigits), c.want, int64(e.tune.lead/time.Second), n, len(c.acks),
 		e.cfg.expirySeconds(), e.resultsDB(), e.brokerDB(), e.keys.own(""), maxDead, maxDeadAge.Milliseconds(),
 		e.keys.namespace)
 	for _, i := range c.sources {
@@ -139,7 +138,7 @@ func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycl
 		first := c.number*callFactor + 1
 		head, tag := tagPrefix(self.id), make([]byte, 0, 128)
 		out.item = func(i int) *item {
-			tag = append(strconv.AppendInt(append(tag[:0], head...), first+int64(i), 10), from[i].tagEnd...)
+			tag = appendTag(tag[:0], head, first+int64(i), from[i].tagEnd)
 			return newItem(string(tag), self, from[i], raws[i], takenAt, taken)
 		}
 		out.taken = len(raws)
