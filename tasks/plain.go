@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"reflect"
@@ -102,14 +103,14 @@ func setPlain(v reflect.Value, kind reflect.Kind, text json.RawMessage) bool {
 		v.SetBool(string(text) == "true")
 		return string(text) == "true" || string(text) == "false"
 	case reflect.Float32, reflect.Float64:
-		if !isNumber(text) {
+		if !isDigit(bytes.TrimPrefix(text, []byte("-"))) || !json.Valid(text) {
 			return false
 		}
 		f, err := strconv.ParseFloat(string(text), v.Type().Bits())
 		v.SetFloat(f)
 		return err == nil
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		if !isNumber(text) {
+		if !isInteger(text) {
 			return false
 		}
 		n, err := strconv.ParseUint(string(text), 10, 64)
@@ -119,7 +120,7 @@ func setPlain(v reflect.Value, kind reflect.Kind, text json.RawMessage) bool {
 		v.SetUint(n)
 		return true
 	default:
-		if !isNumber(text) {
+		if !isInteger(text) {
 			return false
 		}
 		n, err := strconv.ParseInt(string(text), 10, 64)
@@ -131,11 +132,20 @@ func setPlain(v reflect.Value, kind reflect.Kind, text json.RawMessage) bool {
 	}
 }
 
-// isNumber reports whether text is a JSON number, of which Go's own readers of
-// numbers take a few forms more.
-func isNumber(text []byte) bool {
-	return len(text) > 0 && (text[0] == '-' || text[0]-'0' <= 9) && json.Valid(text)
+// isInteger reports whether text is a JSON number without fraction and exponent,
+// of which Go's own readers of numbers take a few forms more.
+func isInteger(text []byte) bool {
+	digits := bytes.TrimPrefix(text, []byte("-"))
+	for i := range digits {
+		if !isDigit(digits[i:]) {
+			return false
+		}
+	}
+	return len(digits) == 1 || len(digits) > 1 && digits[0] != '0'
 }
+
+// isDigit reports whether text begins with a digit.
+func isDigit(text []byte) bool { return len(text) > 0 && text[0]-'0' <= 9 }
 
 // isPlainText reports whether text is a JSON string without escapes.
 func isPlainText(text []byte) bool {
