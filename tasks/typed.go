@@ -39,6 +39,9 @@ func Register[In, Out any](r *Registry, name string, fn func(context.Context, In
 
 // marshal encodes without HTML escapes, so that text comes back unchanged.
 func marshal(v any) (json.RawMessage, error) {
+	if v == nil { // most tasks have no result
+		return json.RawMessage("null"), nil
+	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
@@ -63,9 +66,20 @@ func decoder[In any]() (func(*Task) (In, error), error) {
 	if structType.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("tasks: input must be a struct, a pointer to one, or *tasks.Task, not %s", typ)
 	}
-	names := fieldNames(structType)
+	names, plain := fieldNames(structType), plainFields(structType)
 	return func(t *Task) (In, error) {
 		var in In
+		if plain.fits(t) {
+			v := reflect.ValueOf(&in).Elem()
+			if typ != structType {
+				v.Set(reflect.New(structType))
+				v = v.Elem()
+			}
+			if plain.fill(v, t) {
+				return in, nil
+			}
+			in = *new(In)
+		}
 		text, err := object(t, names)
 		if err != nil {
 			return in, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,6 +110,10 @@ func (c *program) process(ctx context.Context, o processOptions) error {
 	r.reload = &reloader{
 		replica: r, env: c.env, configFile: configFile, scheduleFile: cfg.Schedule.File, began: files, now: orders,
 		replaced: make(chan []*scheduler.Job, 1),
+	}
+	if o.worker {
+		spare := spareGarbage(c.env)
+		defer runtime.KeepAlive(spare)
 	}
 	return r.run(ctx)
 }

@@ -75,11 +75,14 @@ const lapseReturned = "returned"
 
 // tagFor is the tag that must still be ours for the commit to count; "" makes
 // it unconditional.
-func (c *commit) tagFor() string {
+func (c *commit) tagFor() string { return *c.tagArg() }
+
+// tagArg is tagFor as a script gets it.
+func (c *commit) tagArg() *string {
 	if c.it.acked {
-		return ""
+		return new(string)
 	}
-	return c.it.tag
+	return &c.it.tag
 }
 
 // outcome turns what a run (or the engine) said into a commit.
@@ -146,7 +149,7 @@ func (e *Engine) deadLetter(it *item, reason tasks.Reason, detail string, exc wi
 		reason = tasks.ReasonFailed
 	}
 	c := &commit{it: it, out: tasks.Outcome{Kind: tasks.Failed, Reason: reason, DeadLetter: true}}
-	c.op = &op{Act: actAck, raw: it.raw, Dead: &deadNote{
+	c.op = &op{Act: actAck, raw: []byte(it.raw), Dead: &deadNote{
 		Queue: it.src.queue, Reason: reason, Detail: clipText(detail), Instance: it.from.id, List: it.src.name,
 		Deliveries: strconv.Itoa(it.deaths()), Task: it.taskName(), ID: it.taskID(),
 	}}
@@ -156,9 +159,9 @@ func (e *Engine) deadLetter(it *item, reason tasks.Reason, detail string, exc wi
 
 // returned gives a message back to the taking end, marked as begun if it has.
 func (e *Engine) returned(it *item, out tasks.Outcome) *commit {
-	raw, err := it.raw, error(nil)
+	raw, err := []byte(it.raw), error(nil)
 	if out.Begun {
-		raw, err = wire.Redeliver(it.raw, it.deaths())
+		raw, err = wire.Redeliver(raw, it.deaths())
 	}
 	if err == nil && (out.Lost || out.WonLock) {
 		h := map[string]json.RawMessage{}
@@ -179,7 +182,7 @@ func (e *Engine) returned(it *item, out tasks.Outcome) *commit {
 // giveBack puts a message that no run has begun back to the taking end, as it
 // came.
 func (e *Engine) giveBack(it *item) *commit {
-	return &commit{it: it, lapse: lapseReturned, op: &op{Act: actPush, List: it.src.key, Side: "R", raw: it.raw}}
+	return &commit{it: it, lapse: lapseReturned, op: &op{Act: actPush, List: it.src.key, Side: "R", raw: []byte(it.raw)}}
 }
 
 // store encodes the result of the commit's task; nothing is stored for a

@@ -80,7 +80,7 @@ func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycle
 		keys = append(keys, c.wakes...)
 	}
 	args := make([]any, 0, 13+3*n+3*len(c.acks))
-	args = append(args, self.id, c.number, c.want, int64(e.tune.lead/time.Second), n, len(c.acks),
+	args = append(args, self.id, appendPadded(nil, c.number, numberWidth-callDigits), c.want, int64(e.tune.lead/time.Second), n, len(c.acks),
 		e.cfg.expirySeconds(), e.resultsDB(), e.brokerDB(), e.keys.own(""), maxDead, maxDeadAge.Milliseconds(),
 		e.keys.namespace)
 	for _, i := range c.sources {
@@ -88,7 +88,7 @@ func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycle
 		args = append(args, s.queue, s.stepText(), s.suffix)
 	}
 	for _, a := range c.acks {
-		args = append(args, a.tagFor(), a.key, a.result)
+		args = append(args, a.tagArg(), &a.key, (*bytesArg)(&a.result))
 	}
 	began := time.Now()
 	cmd := e.run(ctx, e.scripts.cycle, keys, args...)
@@ -136,8 +136,10 @@ func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycl
 			return nil, r.err
 		}
 		first := c.number*callFactor + 1
+		head, tag := tagPrefix(self.id), make([]byte, 0, 128)
 		out.item = func(i int) *item {
-			return newItem(e.keys.tag(self.id, first+int64(i), from[i].step), self, from[i], []byte(raws[i]), takenAt, taken)
+			tag = appendTag(tag[:0], head, first+int64(i), from[i].tagEnd)
+			return newItem(string(tag), self, from[i], raws[i], takenAt, taken)
 		}
 		out.taken = len(raws)
 		came := len(raws)
@@ -163,7 +165,7 @@ func (e *Engine) recovered(tag string, value []byte, self *replica, takenAt, tak
 		queue = e.cfg.Queues[0]
 	}
 	src := e.keys.source(queue, t.step)
-	it := newItem(tag, self, src, raw, takenAt, taken)
+	it := newItem(tag, self, src, string(raw), takenAt, taken)
 	if err != nil && it.err == nil {
 		it.msg, it.deliv, it.err = nil, nil, err
 	}

@@ -2,7 +2,7 @@
 -- KEYS 1 unacked 2 unacked_index 3 calls; then L source lists in the order of
 --      service; then the L in-flight lists that belong to them; then, if a lock
 --      or a record was released, parked, park info and the lines to bring forward
--- ARGV 1 instance 2 number of the call 3 messages wanted 4 lead of the score
+-- ARGV 1 instance 2 number of the call, as in tags 3 messages wanted 4 lead of the score
 --      (s) 5 L 6 number of acks 7 TTL of results (s, 0 for ever) 8 database of
 --      the results, '' if the broker's 9 database of the broker 10 prefix of
 --      our keys 11 bound of dead letters 12 their age (ms) 13 namespace; then
@@ -81,12 +81,14 @@ call('HSET', calls, id, ARGV[2])
 -- envelope: may raw lie where Python workers read it? Four words are looked
 -- for; what fails is parsed, since an envelope may be written otherwise. A
 -- search stops at every quote on its way, so it begins where kombu writes the
--- word, and only then looks elsewhere.
-local find = string.find
-local function has(raw, word, from) return find(raw, word, from, true) or find(raw, word, 1, true) end
+-- word, and only then looks elsewhere. To call a function of Lua costs as much
+-- as to look, so there is none of it here.
+local find, byte, open, shut = string.find, string.byte, string.byte('{}', 1, 2)
 local function envelope(raw)
-  local ct = string.sub(raw, 1, 1) == '{' and string.sub(raw, -1) == '}' and find(raw, '"content-type"', 1, true)
-  if ct and has(raw, '"headers"', ct) and has(raw, '"delivery_tag"', -70) and has(raw, '"delivery_info"', -250) then
+  local ct = byte(raw, 1) == open and byte(raw, -1) == shut and find(raw, '"content-type"', 1, true)
+  if ct and (find(raw, '"headers"', ct, true) or find(raw, '"headers"', 1, true))
+    and (find(raw, '"delivery_tag"', -70, true) or find(raw, '"delivery_tag"', 1, true))
+    and (find(raw, '"delivery_info"', -250, true) or find(raw, '"delivery_info"', 1, true)) then
     return true
   end
   local ok, e = pcall(cjson.decode, raw)

@@ -27,7 +27,7 @@ type item struct {
 	tag  string
 	from *replica // under whose tags it was taken
 	src  *source
-	raw  []byte
+	raw  string
 	msg  *wire.Message // nil if undecodable
 	err  error         // why
 
@@ -48,26 +48,37 @@ type parkNote struct {
 	Key string `json:"key,omitempty"`
 }
 
-// newItem decodes a raw message at once. It shares memory with raw.
-func newItem(tag string, from *replica, src *source, raw []byte, takenAt, taken time.Time) *item {
-	it := &item{tag: tag, from: from, src: src, raw: raw}
-	if it.msg, it.err = wire.Decode(raw); it.err != nil {
+// parcel is an item with all that it points to, so that a message is one piece
+// of memory.
+type parcel struct {
+	item
+	msg   wire.Message
+	task  tasks.Task
+	deliv tasks.Delivery
+}
+
+// newItem decodes a raw message at once.
+func newItem(tag string, from *replica, src *source, raw string, takenAt, taken time.Time) *item {
+	p := &parcel{item: item{tag: tag, from: from, src: src, raw: raw}}
+	it := &p.item
+	if it.err = wire.DecodeText(&p.msg, raw); it.err != nil {
 		return it
 	}
+	it.msg, it.deliv = &p.msg, &p.deliv
 	it.note = readNote(it.msg)
-	it.deliv = delivery(it.msg, src.queue, takenAt, taken)
+	p.describe(takenAt, taken)
 	return it
 }
 
-func delivery(m *wire.Message, queue string, takenAt, taken time.Time) *tasks.Delivery {
-	t := &tasks.Task{
-		ID: m.ID, Name: m.Task, Args: m.Args, Kwargs: m.Kwargs, Headers: foreignHeaders(m.Headers),
-		Queue: queue, Engine: EngineName, Attempt: m.Retries + 1, Priority: m.Priority,
-		Redelivered: m.Redelivered, RootID: m.RootID, ParentID: m.ParentID, ETA: m.ETA, Expires: m.Expires,
-	}
-	d := &tasks.Delivery{Task: t, TakenAt: takenAt, Taken: taken}
+// describe tells the chain of the message.
+func (p *parcel) describe(takenAt, taken time.Time) {
+	m, t, d := &p.msg, &p.task, &p.deliv
+	t.ID, t.Name, t.Args, t.Kwargs, t.Headers = m.ID, m.Task, m.Args, m.Kwargs, foreignHeaders(m.Headers)
+	t.Queue, t.Engine, t.Attempt, t.Priority = p.src.queue, EngineName, m.Retries+1, m.Priority
+	t.Redelivered, t.RootID, t.ParentID, t.ETA, t.Expires = m.Redelivered, m.RootID, m.ParentID, m.ETA, m.Expires
+	d.Task, d.TakenAt, d.Taken = t, takenAt, taken
 	if len(m.Headers) == 0 {
-		return d
+		return
 	}
 	d.Deaths, _ = m.HeaderInt(wire.HeaderDeliveries)
 	d.Losses, _ = m.HeaderInt(wire.HeaderLosses)
@@ -77,7 +88,6 @@ func delivery(m *wire.Message, queue string, takenAt, taken time.Time) *tasks.De
 	if text, ok := m.Headers[wire.HeaderGuard]; ok {
 		t.Guard, d.GuardError = tasks.DecodeGuard(text)
 	}
-	return d
 }
 
 // foreignHeaders are what a handler sees: everything that is not ours.
@@ -112,8 +122,6 @@ func readNote(m *wire.Message) parkNote {
 	return n
 }
 
-// taskName and taskID are what could be read, also of a message that could not
-// be decoded.
 // task is the message as its handler gets it, nil if it could not be decoded.
 func (it *item) task() *tasks.Task {
 	if it.deliv == nil {
@@ -122,26 +130,29 @@ func (it *item) task() *tasks.Task {
 	return it.deliv.Task
 }
 
+// taskName and taskID are what could be read, also of a message that could not
+// be decoded.
 func (it *item) taskName() string {
-	var we *wire.Error
-	switch {
-	case it.msg != nil:
+	if it.msg != nil {
 		return it.msg.Task
-	case errors.As(it.err, &we):
-		return we.Task
 	}
-	return ""
+	return it.readable().Task
 }
 
 func (it *item) taskID() string {
-	var we *wire.Error
-	switch {
-	case it.msg != nil:
+	if it.msg != nil {
 		return it.msg.ID
-	case errors.As(it.err, &we):
-		return we.ID
 	}
-	return ""
+	return it.readable().ID
+}
+
+// readable is what an error of the codec knows of the message.
+func (it *item) readable() wire.Error {
+	var we *wire.Error
+	if errors.As(it.err, &we) {
+		return *we
+	}
+	return wire.Error{}
 }
 
 func (it *item) deaths() int {

@@ -146,7 +146,7 @@ func (e *Engine) unpark(ctx context.Context, tags []string) error {
 
 func (e *Engine) unparkOne(ctx context.Context, tag string, value []byte) error {
 	it := e.recovered(tag, value, &replica{id: parkOwner}, e.clock.now(), time.Now())
-	o := settleOp{tag: tag, op: &op{Act: actPush, List: it.src.key, Side: "R", raw: it.raw}}
+	o := settleOp{tag: tag, op: &op{Act: actPush, List: it.src.key, Side: "R", raw: []byte(it.raw)}}
 	if it.err != nil {
 		o = e.undecodable(it).settleOp()
 	}

@@ -32,6 +32,13 @@ func TestTags(t *testing.T) {
 			t.Errorf("%s is read in another namespace", c.tag)
 		}
 	}
+	// As versions before wrote it, and as long as Redis must see it.
+	if got, ok := k.parseTag("sb:" + id + ":5001:3:a:b"); !ok || got != (parsedTag{owner: id, n: 5001, step: 3}) {
+		t.Errorf("without zeros: %+v %v", got, ok)
+	}
+	if tag := (keys{namespace: "n"}).tag(id, 1, 0); len(tag) <= 64 {
+		t.Errorf("%q has %d bytes, more than 64 are needed", tag, len(tag))
+	}
 	for _, bad := range []string{"", "sb:", "sb:x:1:0:a:b", "sb:" + id + ":x:0:a:b", "sb:" + id + ":1:x:a:b", wire.NewID(), "sb:" + id + ":1:0"} {
 		if got, ok := k.parseTag(bad); ok {
 			t.Errorf("%q: %+v", bad, got)
@@ -43,6 +50,24 @@ func TestNodeNames(t *testing.T) {
 	t.Parallel()
 	if n := nodeNames("a@h"); n[0] != "a@h" || n[1] != "a-2@h" || n[2] != "a-3@h" || len(n) != maxNodes {
 		t.Error(n[:3])
+	}
+}
+
+// The index must not be in Redis's compact form, however few messages are held.
+func TestIndexIsASkipList(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	begun, finish := make(chan struct{}), make(chan struct{})
+	r.start(Config{Namespace: "n"}, nil, func(context.Context, *tasks.Delivery) tasks.Outcome {
+		close(begun)
+		<-finish
+		return succeed("1")
+	})
+	defer close(finish)
+	r.enqueue("t")
+	<-begun
+	if got := r.rdb.ObjectEncoding(t.Context(), "unacked_index").Val(); got != "skiplist" {
+		t.Errorf("encoding of unacked_index: %q", got)
 	}
 }
 

@@ -96,7 +96,7 @@ func TestRequeueForgetsDeathsAndKeepsTheRest(t *testing.T) {
 	if next, _ := wire.Decode([]byte(list[1])); next.ID != waiting {
 		t.Error("the letter stands before what waited")
 	}
-	it := newItem("", nil, &source{queue: DefaultQueue}, []byte(list[0]), time.Now(), time.Now())
+	it := newItem("", nil, &source{queue: DefaultQueue}, list[0], time.Now(), time.Now())
 	if d := it.deliv; m.ID != id || d.Deaths != 0 || d.Losses != 0 || !d.FirstPark.IsZero() || d.Begun() || it.note != (parkNote{}) {
 		t.Errorf("id %s, delivery %+v, note %+v", m.ID, d, it.note)
 	}

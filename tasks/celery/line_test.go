@@ -117,9 +117,9 @@ func TestParkMarksWhatHasBegun(t *testing.T) {
 	src := e.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
 	for _, begun := range []bool{false, true} {
-		it := newItem("sb:x", self, src, raw, time.Now(), time.Now())
+		it := newItem("sb:x", self, src, string(raw), time.Now(), time.Now())
 		c := e.outcome(it, tasks.Outcome{Kind: tasks.Parked, Begun: begun, Park: tasks.Park{Reason: tasks.ParkRecord, Key: "r"}})
-		d := newItem("sb:x", self, src, c.op.raw, time.Now(), time.Now()).deliv
+		d := newItem("sb:x", self, src, string(c.op.raw), time.Now(), time.Now()).deliv
 		if d.Begun() != begun || d.Deaths != 0 || d.Task.Attempt != 1 {
 			t.Errorf("begun %v: redelivered %v, deaths %d, attempt %d", begun, d.Task.Redelivered, d.Deaths, d.Task.Attempt)
 		}
@@ -137,7 +137,7 @@ func TestParksForAStoreGrowUnderALock(t *testing.T) {
 	raw := []byte(envelope(t, emptyBody, nil))
 	down := tasks.Outcome{Kind: tasks.Parked, WonLock: true, Err: errors.New("down"), Park: tasks.Park{Reason: tasks.ParkStore}}
 	for n, base := range []int{1, 2, 4, 8, 16, 30} {
-		c := e.outcome(newItem("sb:x", self, src, raw, time.Now(), time.Now()), down)
+		c := e.outcome(newItem("sb:x", self, src, string(raw), time.Now(), time.Now()), down)
 		if wait := c.dueIn(t); wait < time.Duration(base)*790*time.Millisecond || wait > time.Duration(base)*1210*time.Millisecond {
 			t.Errorf("park %d: %v", n+1, wait)
 		}
@@ -155,9 +155,9 @@ func TestOnlyWhatHasBegunComesBackMarked(t *testing.T) {
 	src := e.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
 	for _, begun := range []bool{false, true} {
-		it := newItem("sb:x", self, src, raw, time.Now(), time.Now())
+		it := newItem("sb:x", self, src, string(raw), time.Now(), time.Now())
 		c := e.outcome(it, tasks.Outcome{Kind: tasks.Returned, Begun: begun})
-		if d := newItem("sb:x", self, src, c.op.raw, time.Now(), time.Now()).deliv; d.Begun() != begun || c.op.Side != "R" {
+		if d := newItem("sb:x", self, src, string(c.op.raw), time.Now(), time.Now()).deliv; d.Begun() != begun || c.op.Side != "R" {
 			t.Errorf("begun %v: redelivered %v, side %s", begun, d.Task.Redelivered, c.op.Side)
 		}
 	}

@@ -184,10 +184,10 @@ func TestRepeatedCycleReturnsTheSameMessages(t *testing.T) {
 			}
 			tags := map[string]string{}
 			for _, it := range first.items(0, first.taken) {
-				tags[it.tag] = string(it.raw)
+				tags[it.tag] = it.raw
 			}
 			for _, it := range again.items(0, again.taken) {
-				if tags[it.tag] != string(it.raw) || it.deliv == nil || it.src.key == "" {
+				if tags[it.tag] != it.raw || it.deliv == nil || it.src.key == "" {
 					t.Errorf("%s differs", it.tag)
 				}
 			}

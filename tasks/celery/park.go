@@ -12,7 +12,7 @@ import (
 
 // parkUntil parks a message as it is until an instant.
 func (e *Engine) parkUntil(it *item, at time.Time, reason string) *commit {
-	return &commit{it: it, lapse: reason, op: e.parkOp(it, it.raw, at)}
+	return &commit{it: it, lapse: reason, op: e.parkOp(it, []byte(it.raw), at)}
 }
 
 // parkOp is a park with a timer of its own.
@@ -70,7 +70,7 @@ func waitLimit(p tasks.Park, first time.Time) time.Time {
 // parkedRaw is the message as it is parked: with what the next delivery must
 // know of its past.
 func parkedRaw(it *item, out tasks.Outcome, note parkNote, first time.Time, drop bool) ([]byte, error) {
-	raw := it.raw
+	raw := []byte(it.raw)
 	if out.Begun && !it.deliv.Begun() {
 		var err error
 		if raw, err = wire.Redeliver(raw, it.deaths()); err != nil {
@@ -101,7 +101,7 @@ func (e *Engine) retried(it *item, out tasks.Outcome) *commit {
 	headers := map[string]json.RawMessage{
 		wire.HeaderDeliveries: nil, wire.HeaderLosses: nil, headerFirstPark: nil, headerParked: nil,
 	}
-	raw, err := wire.Retry(it.raw, it.msg.Retries+1, eta, headers)
+	raw, err := wire.Retry([]byte(it.raw), it.msg.Retries+1, eta, headers)
 	if err != nil {
 		return e.deadLetter(it, tasks.ReasonMalformed, err.Error(), wire.ExceptionOf(err))
 	}

@@ -366,7 +366,7 @@ func TestParkForStoreAndGuard(t *testing.T) {
 	src := w.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
 	for n, base := range []int{1, 2, 4, 8, 16, 30, 30} {
-		it := newItem("sb:x", self, src, raw, time.Now(), time.Now())
+		it := newItem("sb:x", self, src, string(raw), time.Now(), time.Now())
 		c := w.outcome(it, tasks.Outcome{Kind: tasks.Parked, Park: tasks.Park{Reason: tasks.ParkStore}})
 		wait := c.dueIn(t)
 		if lo, hi := time.Duration(base)*790*time.Millisecond, time.Duration(base)*1210*time.Millisecond; wait < lo || wait > hi {
@@ -377,7 +377,7 @@ func TestParkForStoreAndGuard(t *testing.T) {
 		}
 		raw = c.op.raw
 	}
-	it := newItem("sb:x", self, src, raw, time.Now(), time.Now())
+	it := newItem("sb:x", self, src, string(raw), time.Now(), time.Now())
 	if !it.deliv.FirstPark.IsZero() {
 		t.Error("a first park without a busy lock")
 	}
@@ -386,7 +386,7 @@ func TestParkForStoreAndGuard(t *testing.T) {
 		if wait := c.dueIn(t); wait < 8*time.Second-time.Second/10 || wait > 12*time.Second+time.Second/10 {
 			t.Errorf("park for a guard: %v", wait)
 		}
-		it = newItem("sb:x", self, src, c.op.raw, time.Now(), time.Now())
+		it = newItem("sb:x", self, src, string(c.op.raw), time.Now(), time.Now())
 	}
 }
 
@@ -407,7 +407,7 @@ func TestFirstParkTravelsWithTheMessage(t *testing.T) {
 	self := &replica{id: newInstance(), ctx: context.Background()}
 	src := e.keys.source("celery", 3)
 	at := time.Now()
-	take := func(raw []byte) *item { return newItem("sb:x", self, src, raw, at, time.Now()) }
+	take := func(raw []byte) *item { return newItem("sb:x", self, src, string(raw), at, time.Now()) }
 	busy := tasks.Outcome{Kind: tasks.Parked, Park: tasks.Park{Reason: tasks.ParkLock, Key: "k", Left: time.Minute}}
 	it := take([]byte(envelope(t, emptyBody, nil)))
 	c := e.outcome(it, busy)
@@ -434,7 +434,7 @@ func TestFirstParkTravelsWithTheMessage(t *testing.T) {
 		t.Errorf("the lock was won, the wait is still counted from %v", r1.deliv.FirstPark)
 	}
 	at = at.Add(time.Hour)
-	if r2 := take(e.outcome(take(r1.raw), record).op.raw); !r2.deliv.FirstPark.Equal(r1.deliv.FirstPark) || r2.note.N != 2 {
+	if r2 := take(e.outcome(take([]byte(r1.raw)), record).op.raw); !r2.deliv.FirstPark.Equal(r1.deliv.FirstPark) || r2.note.N != 2 {
 		t.Errorf("the second park for one record: first %v, number %d", r2.deliv.FirstPark, r2.note.N)
 	}
 	end := e.outcome(take(c2.op.raw), tasks.Outcome{Kind: tasks.Parked, Park: tasks.Park{Reason: tasks.ParkLock, Key: "k", Deadline: at.Add(time.Minute)}})

@@ -66,6 +66,13 @@ func fullScript(src string) *redisconn.Script {
 	return redisconn.NewScript(preludeLua+src, "allow-oom")
 }
 
+// bytesArg lets go-redis take bytes by their address: each slice or text that
+// is put into an interface is allocated once more.
+type bytesArg []byte
+
+// MarshalBinary gives the bytes themselves.
+func (a *bytesArg) MarshalBinary() ([]byte, error) { return *a, nil }
+
 // errReply: a script answered in a form that it never answers in.
 var errReply = errors.New("celery: unexpected reply of a script")
 

@@ -188,7 +188,7 @@ func (e *Engine) takeOverOp(it *item, dead *deadReplica) settleOp {
 		text := strconv.Itoa(deaths) + " replicas died while they ran this task"
 		return e.deadLetter(it, tasks.ReasonWorkerLost, text, wire.WorkerLost(text)).settleOp()
 	}
-	raw, err := wire.Redeliver(it.raw, deaths)
+	raw, err := wire.Redeliver([]byte(it.raw), deaths)
 	if err != nil {
 		return e.deadLetter(it, tasks.ReasonMalformed, err.Error(), wire.ExceptionOf(err)).settleOp()
 	}

@@ -77,7 +77,7 @@ func (m *Message) decodeBody(body []byte) *Error {
 	if !utf8.Valid(body) {
 		return fail(ErrMalformed, "body", "not UTF-8")
 	}
-	s := scanner{b: body}
+	s := scanner[[]byte]{b: body}
 	switch s.peek() {
 	case '[':
 	case '{':
@@ -94,7 +94,7 @@ func (m *Message) decodeBody(body []byte) *Error {
 	return m.scanBody(&s)
 }
 
-func (m *Message) scanBody(s *scanner) *Error {
+func (m *Message) scanBody(s *scanner[[]byte]) *Error {
 	s.enter()
 	n := 0
 	for ; ; n++ {
@@ -132,7 +132,7 @@ func (m *Message) scanBody(s *scanner) *Error {
 	return nil
 }
 
-func (m *Message) noteArgs(s *scanner) {
+func (m *Message) noteArgs(s *scanner[[]byte]) {
 	if s.typed {
 		m.inArgs |= typedInArgs
 	}
@@ -141,7 +141,7 @@ func (m *Message) noteArgs(s *scanner) {
 	}
 }
 
-func (m *Message) scanArgs(s *scanner) *Error {
+func (m *Message) scanArgs(s *scanner[[]byte]) *Error {
 	switch s.peek() {
 	case '[':
 	case 'n': // null, as some clients send no arguments
@@ -173,7 +173,7 @@ func (m *Message) scanArgs(s *scanner) *Error {
 	}
 }
 
-func (m *Message) scanKwargs(s *scanner) *Error {
+func (m *Message) scanKwargs(s *scanner[[]byte]) *Error {
 	switch s.peek() {
 	case '{':
 	case 'n':
@@ -220,7 +220,7 @@ func (m *Message) noteTypedKwargs() {
 	}
 }
 
-func (m *Message) scanEmbed(s *scanner) *Error {
+func (m *Message) scanEmbed(s *scanner[[]byte]) *Error {
 	switch s.peek() {
 	case '{':
 	case 'n':

@@ -16,18 +16,29 @@ import (
 // Bodies are JSON, plain or base64, plain or compressed with zlib (at most
 // [MaxInflated] bytes inflated).
 func Decode(raw []byte) (*Message, error) {
-	e, err := newEnvelope(raw)
-	m := &Message{ID: e.str(e.head[hID]), Task: e.str(e.head[hTask])}
-	if err == nil {
-		err = e.decode(m)
-	}
-	if err != nil {
-		if err.ID == "" && err.Task == "" {
-			err.ID, err.Task = m.ID, m.Task
-		}
+	m := new(Message)
+	if err := DecodeText(m, string(raw)); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// DecodeText is [Decode] for raw text, of which the message keeps parts. It
+// reads into m, which must be zero; on an error it is of no use.
+func DecodeText(m *Message, raw string) error {
+	var e envelope
+	err := e.scan(raw)
+	m.ID, m.Task = e.str(e.head[hID]), e.str(e.head[hTask])
+	if err == nil {
+		err = e.decode(m)
+	}
+	if err == nil {
+		return nil
+	}
+	if err.ID == "" && err.Task == "" {
+		err.ID, err.Task = m.ID, m.Task
+	}
+	return err
 }
 
 func (e *envelope) decode(m *Message) *Error {
@@ -141,7 +152,7 @@ func (e *envelope) headers(m *Message) *Error {
 	case e.none(p):
 	case e.isTrue(p):
 		m.IgnoreResult = True
-	case e.raw[p.from] == 'f':
+	case e.text[p.from] == 'f':
 		m.IgnoreResult = False
 	default:
 		return fail(ErrMalformed, "headers.ignore_result", "neither true, false nor null")
@@ -149,33 +160,38 @@ func (e *envelope) headers(m *Message) *Error {
 	return nil
 }
 
-func (e *envelope) isTrue(p span) bool { return !p.absent() && e.raw[p.from] == 't' }
+func (e *envelope) isTrue(p span) bool { return !p.absent() && e.text[p.from] == 't' }
 
 // nonEmpty gives a raw value, nil where it is absent, null or empty.
 func (e *envelope) nonEmpty(p span) json.RawMessage {
-	if e.none(p) || isEmpty(p.in(e.raw)) {
+	if e.none(p) || isEmpty(e.text[p.from:p.to]) {
 		return nil
 	}
-	return p.in(e.raw)
+	return e.value(p)
 }
 
 // isEmpty reports whether a raw value is null, [], {} or "".
-func isEmpty(raw []byte) bool {
-	if string(raw) == "null" || string(raw) == `""` {
+func isEmpty[T jsonText](raw T) bool {
+	switch raw[0] {
+	case 'n':
 		return true
+	case '"':
+		return len(raw) == len(`""`)
+	case '[', '{':
+		s := scanner[T]{b: raw, i: 1}
+		c := s.peek()
+		return c == ']' || c == '}'
 	}
-	if raw[0] != '[' && raw[0] != '{' {
-		return false
-	}
-	s := scanner{b: raw, i: 1}
-	c := s.peek()
-	return c == ']' || c == '}'
+	return false
 }
 
 // timelimit gives the pair, nil where both of its halves are null.
 func (e *envelope) timelimit(p span) json.RawMessage {
+	if text := e.text[p.from:p.to]; text == "[null, null]" || text == "[null,null]" {
+		return nil
+	}
 	raw := e.nonEmpty(p)
-	if raw == nil || string(raw) == "[null, null]" || string(raw) == "[null,null]" {
+	if raw == nil {
 		return nil
 	}
 	var pair []json.RawMessage

@@ -70,8 +70,8 @@ func TestW07_NullArgumentsAreReadAndNeverWritten(t *testing.T) {
 	if !bytes.Contains(raw, []byte(`"eta": "2030-01-02T03:04:05.123456+00:00"`)) {
 		t.Errorf("eta: %s", raw)
 	}
-	e, werr := newEnvelope(raw)
-	if werr != nil {
+	var e envelope
+	if werr := e.scan(string(raw)); werr != nil {
 		t.Fatal(werr)
 	}
 	body, werr := e.body()

@@ -6,6 +6,7 @@
 // # Messages
 //
 //	Decode(raw []byte) (*Message, error)         a kombu envelope; the error is an *Error
+//	DecodeText(m *Message, raw string) error     the same without a copy of what is text already
 //	LooksLikeEnvelope(raw []byte) bool           the cheap test the taking script makes
 //	(*Message).Unsupported() string              the field that asks for what is not built, "" if none
 //	(*Message).HeaderInt(name string) (int, bool)
@@ -50,6 +51,5 @@
 //	ResultKey(taskID) string                     also the name of its channel
 //
 // All times are read as instants in UTC. A time without an offset is taken as
-// UTC and flagged. Raw parts of a Message (arguments, headers) share memory
-// with the bytes given to Decode, which must not be changed afterwards.
+// UTC and flagged. A Message shares no memory with the bytes given to Decode.
 package wire

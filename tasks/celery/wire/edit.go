@@ -38,7 +38,7 @@ type member struct{ key, val span }
 // and their bytes; new ones come last. Where an edited key occurs twice, only
 // the last one, which is what readers see, is kept.
 func editObject(obj []byte, edits []edit) ([]byte, error) {
-	s := scanner{b: obj}
+	s := scanner[[]byte]{b: obj}
 	members, ok := s.members()
 	if !ok {
 		return nil, fail(ErrNotEnvelope, "", s.errorAt())
@@ -102,7 +102,7 @@ func appendMember(out []byte, key string, val []byte) []byte {
 }
 
 // members gives the places of an object's members.
-func (s *scanner) members() ([]member, bool) {
+func (s *scanner[T]) members() ([]member, bool) {
 	if s.peek() != '{' || !s.enter() {
 		return nil, false
 	}
@@ -122,7 +122,8 @@ func (s *scanner) members() ([]member, bool) {
 
 // checked refuses raw bytes that are no envelope.
 func checked(raw []byte) (*envelope, error) {
-	e, err := newEnvelope(raw)
+	e := new(envelope)
+	err := e.scan(string(raw))
 	if err == nil {
 		err = e.shape()
 	}

@@ -138,7 +138,7 @@ func (w *writer) headers(m *Message) {
 
 func (w *writer) otherHeaders(m *Message) {
 	for _, k := range slices.Sorted(maps.Keys(m.Headers)) {
-		if headerField([]byte(k)) >= 0 {
+		if headerField(k) >= 0 {
 			w.fail(fmt.Errorf("header %q is a field of its own", k))
 			return
 		}

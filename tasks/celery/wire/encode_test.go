@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestEncodeFillsInWhatAClientSends(t *testing.T) {
@@ -152,5 +153,22 @@ func TestQueueKeys(t *testing.T) {
 	}
 	if ResultKey("i") != "celery-task-meta-i" {
 		t.Error("result key")
+	}
+}
+
+// Times are written by hand as by their layout.
+func TestTimeText(t *testing.T) {
+	t.Parallel()
+	zone := time.FixedZone("", 9*3600)
+	for _, year := range []int{-1, 0, 1, 99, 476, 1999, 2026, 9999, 10000} {
+		for _, at := range []time.Time{
+			time.Date(year, 1, 2, 3, 4, 5, 6_007_008, time.UTC), time.Date(year, 12, 31, 23, 59, 59, 999_999_999, zone),
+			time.Date(year, 10, 20, 0, 0, 0, 100_000_000, zone),
+		} {
+			want := at.UTC().Format("2006-01-02T15:04:05.000000+00:00")
+			if got := string(appendTime(nil, at)); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
 	}
 }

@@ -58,8 +58,8 @@ const (
 	dCount
 )
 
-func topField(key []byte) int {
-	switch string(key) {
+func topField(key string) int {
+	switch key {
 	case "body":
 		return topBody
 	case "content-encoding":
@@ -74,8 +74,8 @@ func topField(key []byte) int {
 	return -1
 }
 
-func headerField(key []byte) int {
-	switch string(key) {
+func headerField(key string) int {
+	switch key {
 	case "lang":
 		return hLang
 	case "task":
@@ -122,8 +122,8 @@ func headerField(key []byte) int {
 	return -1
 }
 
-func propertyField(key []byte) int {
-	switch string(key) {
+func propertyField(key string) int {
+	switch key {
 	case "correlation_id":
 		return pCorrelationID
 	case "reply_to":
@@ -140,8 +140,8 @@ func propertyField(key []byte) int {
 	return -1
 }
 
-func deliveryField(key []byte) int {
-	switch string(key) {
+func deliveryField(key string) int {
+	switch key {
 	case "exchange":
 		return dExchange
 	case "routing_key":
@@ -155,8 +155,8 @@ func deliveryField(key []byte) int {
 // envelope is where everything lies in the raw bytes. As in every JSON reader,
 // of a key that occurs twice the last one counts.
 type envelope struct {
-	raw   []byte
-	text  string // the same bytes; strings of the message are cut from it
+	text  string // strings of the message are cut from it
+	plain bool   // no string in it has an escape
 	top   [topCount]span
 	head  [hCount]span
 	props [pCount]span
@@ -166,28 +166,26 @@ type envelope struct {
 	headIsObject, propsIsObject, infoIsObject bool
 }
 
-// newEnvelope scans raw once. On an error the envelope holds what was found up
-// to there.
-func newEnvelope(raw []byte) (*envelope, *Error) {
-	e := &envelope{raw: raw}
-	if !utf8.Valid(raw) {
-		return e, fail(ErrNotEnvelope, "", "the bytes are not UTF-8")
+// scan reads a raw envelope once. On an error the envelope holds what was found
+// up to there.
+func (e *envelope) scan(raw string) *Error {
+	s := scanner[string]{b: raw}
+	if e.plain = isPlain(raw); e.plain {
+		s.plain = raw
+	} else if !utf8.ValidString(raw) {
+		return fail(ErrNotEnvelope, "", "the bytes are not UTF-8")
 	}
-	e.text = string(raw)
-	s := scanner{b: raw}
+	e.text = raw
 	if s.peek() != '{' {
-		return e, fail(ErrNotEnvelope, "", "no JSON object")
+		return fail(ErrNotEnvelope, "", "no JSON object")
 	}
-	if !e.scanTop(&s) {
-		return e, fail(ErrNotEnvelope, "", s.errorAt())
+	if !e.scanTop(&s) || !s.end() {
+		return fail(ErrNotEnvelope, "", s.errorAt())
 	}
-	if !s.end() {
-		return e, fail(ErrNotEnvelope, "", s.errorAt())
-	}
-	return e, nil
+	return nil
 }
 
-func (e *envelope) scanTop(s *scanner) bool {
+func (e *envelope) scanTop(s *scanner[string]) bool {
 	if !s.enter() {
 		return false
 	}
@@ -196,7 +194,7 @@ func (e *envelope) scanTop(s *scanner) bool {
 		if st != stepMore {
 			return st == stepDone
 		}
-		field := topField(unquoted(e.raw, key))
+		field := topField(e.unquoted(key))
 		from := s.i
 		var ok bool
 		switch field {
@@ -216,7 +214,7 @@ func (e *envelope) scanTop(s *scanner) bool {
 	}
 }
 
-func (e *envelope) scanHeaders(s *scanner) bool {
+func (e *envelope) scanHeaders(s *scanner[string]) bool {
 	e.head, e.other = [hCount]span{}, nil
 	if e.headIsObject = s.peek() == '{'; !e.headIsObject {
 		return s.value()
@@ -233,18 +231,18 @@ func (e *envelope) scanHeaders(s *scanner) bool {
 		if !ok {
 			return false
 		}
-		if field := headerField(unquoted(e.raw, key)); field >= 0 {
+		if field := headerField(e.unquoted(key)); field >= 0 {
 			e.head[field] = val
 			continue
 		}
 		if e.other == nil {
 			e.other = make(map[string]json.RawMessage, 4)
 		}
-		e.other[e.str(key)] = val.in(e.raw)
+		e.other[e.str(key)] = e.value(val)
 	}
 }
 
-func (e *envelope) scanProperties(s *scanner) bool {
+func (e *envelope) scanProperties(s *scanner[string]) bool {
 	e.props, e.info, e.infoIsObject = [pCount]span{}, [dCount]span{}, false
 	if e.propsIsObject = s.peek() == '{'; !e.propsIsObject {
 		return s.value()
@@ -257,7 +255,7 @@ func (e *envelope) scanProperties(s *scanner) bool {
 		if st != stepMore {
 			return st == stepDone
 		}
-		field := propertyField(unquoted(e.raw, key))
+		field := propertyField(e.unquoted(key))
 		from := s.i
 		var ok bool
 		if field == pDeliveryInfo {
@@ -274,7 +272,7 @@ func (e *envelope) scanProperties(s *scanner) bool {
 	}
 }
 
-func (e *envelope) scanDelivery(s *scanner) bool {
+func (e *envelope) scanDelivery(s *scanner[string]) bool {
 	e.info = [dCount]span{}
 	if e.infoIsObject = s.peek() == '{'; !e.infoIsObject {
 		return s.value()
@@ -291,7 +289,7 @@ func (e *envelope) scanDelivery(s *scanner) bool {
 		if !ok {
 			return false
 		}
-		if field := deliveryField(unquoted(e.raw, key)); field >= 0 {
+		if field := deliveryField(e.unquoted(key)); field >= 0 {
 			e.info[field] = val
 		}
 	}
@@ -322,23 +320,31 @@ func (e *envelope) shape() *Error {
 // absent reports whether the field is missing.
 func (p span) absent() bool { return p.from == p.to }
 
-func (e *envelope) isString(p span) bool { return !p.absent() && e.raw[p.from] == '"' }
+func (e *envelope) isString(p span) bool { return !p.absent() && e.text[p.from] == '"' }
 
-func (e *envelope) isNull(p span) bool { return !p.absent() && e.raw[p.from] == 'n' }
+func (e *envelope) isNull(p span) bool { return !p.absent() && e.text[p.from] == 'n' }
 
 // none reports whether the field is missing or null.
-func (e *envelope) none(p span) bool { return p.absent() || e.raw[p.from] == 'n' }
+func (e *envelope) none(p span) bool { return p.absent() || e.text[p.from] == 'n' }
 
 // str gives the text of a string, "" for everything else.
 func (e *envelope) str(p span) string {
 	if !e.isString(p) {
 		return ""
 	}
-	if bytes.IndexByte(p.in(e.raw), '\\') >= 0 {
-		return unescape(p.in(e.raw))
-	}
-	return e.text[p.from+1 : p.to-1]
+	return e.unquoted(p)
 }
+
+// unquoted gives the text of what is a string.
+func (e *envelope) unquoted(p span) string {
+	if e.plain {
+		return e.text[p.from+1 : p.to-1]
+	}
+	return unquoted(e.text, p)
+}
+
+// value gives the text of a value of any kind, as it is.
+func (e *envelope) value(p span) json.RawMessage { return json.RawMessage(e.text[p.from:p.to]) }
 
 // LooksLikeEnvelope is the test that the taking script makes on every message
 // before it puts it where Python workers may read it: an object by its first

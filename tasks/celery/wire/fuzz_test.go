@@ -33,6 +33,7 @@ func addSeeds(f *testing.F) {
 		strings.Replace(plainEnvelope, `"headers"`, `"headers": null, "headers"`, 1),
 		strings.Replace(plainEnvelope, `"headers"`, `"headers": {"group": "old", "y": 1}, "headers"`, 1),
 		strings.Replace(plainEnvelope, `"properties"`, `"properties": {"reply_to": "old", "delivery_info": {"redelivered": true}}, "properties"`, 1),
+		strings.NewReplacer(`\`, `/`, "ä", "a").Replace(plainEnvelope), "{\"a\x1f\": \"\x7f\"}",
 		`{"headers": {}, "properties": {}}`, `hello`, `[]`, `{"a": 1} x`, `{`, ``, `{"headers": {"id": "x", "task": "`,
 		strings.Repeat("[", 20000),
 	} {
@@ -72,10 +73,22 @@ func checkScanner(t *testing.T, raw []byte) {
 	if !utf8.Valid(raw) {
 		return
 	}
-	s := scanner{b: raw}
+	s := scanner[[]byte]{b: raw}
 	accepts := s.value() && s.end()
 	if !s.nonFinite && accepts != json.Valid(raw) || s.nonFinite && !hasNonFinite(raw) {
 		t.Fatalf("scanner accepts: %v, encoding/json: %v: %q", accepts, json.Valid(raw), raw)
+	}
+	special := func(r rune) bool { return r < ' ' || r == '\\' || r >= utf8.RuneSelf }
+	plain := isPlain(string(raw))
+	if want := !bytes.ContainsFunc(raw, special); plain != want {
+		t.Fatalf("plain: %v, want %v: %q", plain, want, raw)
+	}
+	of := scanner[string]{b: string(raw)}
+	if plain {
+		of.plain = of.b
+	}
+	if got := of.value() && of.end(); got != accepts || accepts && (of.nonFinite != s.nonFinite || of.typed != s.typed) {
+		t.Fatalf("scanner of a string: %v %+v, of bytes: %v %+v", got, of, accepts, s)
 	}
 	if accepts && !json.Valid(Finite(raw)) {
 		t.Fatalf("Finite gives no JSON: %q", Finite(raw))
@@ -174,7 +187,7 @@ func checkOracle(t *testing.T, m *Message, o oracle) {
 		t.Errorf("redelivered: %v", m.Redelivered)
 	}
 	others := maps.Clone(o.head)
-	maps.DeleteFunc(others, func(k string, _ json.RawMessage) bool { return headerField([]byte(k)) >= 0 })
+	maps.DeleteFunc(others, func(k string, _ json.RawMessage) bool { return headerField(k) >= 0 })
 	for k, v := range others {
 		if !bytes.Equal(bytes.TrimSpace(v), m.Headers[k]) {
 			t.Errorf("header %q: %s, encoding/json reads %s", k, m.Headers[k], v)

@@ -350,8 +350,8 @@ func TestGoldenEvents(t *testing.T) {
 
 func eventBody(t *testing.T, raw []byte) []byte {
 	t.Helper()
-	e, err := newEnvelope(raw)
-	if err != nil {
+	var e envelope
+	if err := e.scan(string(raw)); err != nil {
 		t.Fatal(err)
 	}
 	body, err := e.body()
@@ -365,13 +365,13 @@ func eventBody(t *testing.T, raw []byte) []byte {
 // f(loat), and brackets as they are.
 func kinds(t *testing.T, raw []byte) string {
 	t.Helper()
-	s := scanner{b: raw}
+	s := scanner[[]byte]{b: raw}
 	if !s.value() || !s.end() {
 		t.Fatalf("no JSON: %s", raw)
 	}
 	out := ""
 	for i := 0; i < len(raw); {
-		s := scanner{b: raw, i: i}
+		s := scanner[[]byte]{b: raw, i: i}
 		switch c := raw[i]; {
 		case c == '"':
 			p, _ := s.str()

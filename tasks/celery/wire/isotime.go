@@ -147,5 +147,23 @@ func (p *timeParser) check(year, month, day, hour, minute, sec, nsec, offset int
 // appendTime writes t as every Celery version reads it: Celery 5.2 takes the
 // fraction for a whole number of microseconds, so it must have six digits.
 func appendTime(b []byte, t time.Time) []byte {
-	return t.UTC().AppendFormat(b, "2006-01-02T15:04:05.000000+00:00")
+	t = t.UTC()
+	year, month, day := t.Date()
+	if year < 0 || year > 9999 {
+		return t.AppendFormat(b, "2006-01-02T15:04:05.000000+00:00")
+	}
+	// By hand: AppendFormat reads its layout anew each time.
+	hour, minute, sec := t.Clock()
+	micro := t.Nanosecond() / 1000
+	b = append(appendTwo(appendTwo(b, year/100), year%100), '-')
+	b = append(appendTwo(b, int(month)), '-')
+	b = append(appendTwo(b, day), 'T')
+	b = append(appendTwo(b, hour), ':')
+	b = append(appendTwo(b, minute), ':')
+	b = append(appendTwo(b, sec), '.')
+	b = appendTwo(appendTwo(appendTwo(b, micro/10000), micro/100%100), micro%100)
+	return append(b, "+00:00"...)
 }
+
+// appendTwo appends a number below 100 in two digits.
+func appendTwo(b []byte, n int) []byte { return append(b, '0'+byte(n/10), '0'+byte(n%10)) }

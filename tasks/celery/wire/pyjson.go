@@ -18,6 +18,13 @@ const hexDigits = "0123456789abcdef"
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := 0; i < len(s); {
+		from := i
+		for i < len(s) && ' ' <= s[i] && s[i] < 0x7f && s[i] != '"' && s[i] != '\\' {
+			i++
+		}
+		if b = append(b, s[from:i]...); i == len(s) {
+			break
+		}
 		c := s[i]
 		if c >= utf8.RuneSelf {
 			r, n := utf8.DecodeRuneInString(s[i:])
@@ -71,7 +78,7 @@ func appendRaw(b []byte, raw []byte) ([]byte, error) {
 	if !utf8.Valid(raw) {
 		return nil, errJSON
 	}
-	s := scanner{b: raw}
+	s := scanner[[]byte]{b: raw}
 	if !s.value() || !s.end() || s.nonFinite {
 		return nil, errJSON
 	}
@@ -83,7 +90,7 @@ func appendRaw(b []byte, raw []byte) ([]byte, error) {
 			b = append(b, c, ' ')
 			i++
 		case '"':
-			s := scanner{b: raw, i: i}
+			s := scanner[[]byte]{b: raw, i: i}
 			p, _ := s.str() // valid, as checked above
 			b = appendQuoted(b, p.in(raw))
 			i = p.to
@@ -153,7 +160,7 @@ func appendFloat(b []byte, f float64) []byte {
 // JSON does not know, replaced by null, so that encoding/json can read it. It
 // gives raw itself where there are none, or where raw is no JSON even so.
 func Finite(raw json.RawMessage) json.RawMessage {
-	s := scanner{b: raw}
+	s := scanner[[]byte]{b: raw}
 	if !s.value() || !s.nonFinite {
 		return raw
 	}
@@ -161,7 +168,7 @@ func Finite(raw json.RawMessage) json.RawMessage {
 	for i := 0; i < len(raw); {
 		switch c := raw[i]; {
 		case c == '"':
-			s := scanner{b: raw, i: i}
+			s := scanner[[]byte]{b: raw, i: i}
 			p, _ := s.str()
 			out = append(out, raw[i:p.to]...)
 			i = p.to

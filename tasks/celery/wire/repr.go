@@ -67,12 +67,12 @@ func (r *repr) text() string {
 func (r *repr) full() bool { return r.b.Len() > reprLimit }
 
 func (r *repr) value(raw []byte, level int) {
-	s := scanner{b: raw}
+	s := scanner[[]byte]{b: raw}
 	r.walk(&s, level)
 }
 
 // walk writes the value at which s stands. What is no JSON is written as it is.
-func (r *repr) walk(s *scanner, level int) {
+func (r *repr) walk(s *scanner[[]byte], level int) {
 	c := s.peek()
 	if c == '{' || c == '[' {
 		if level >= reprLevels || r.full() {
@@ -106,7 +106,7 @@ func (r *repr) walk(s *scanner, level int) {
 	}
 }
 
-func (r *repr) container(s *scanner, open byte, level int) {
+func (r *repr) container(s *scanner[[]byte], open byte, level int) {
 	r.b.WriteByte(open)
 	s.enter()
 	for first := true; ; first = false {

@@ -60,7 +60,7 @@ func EncodeResult(r *Result) ([]byte, error) {
 	case r.Exception != nil && r.State == StateSuccess:
 		return nil, fmt.Errorf("wire: encode result of %s: SUCCESS with Exception", r.TaskID)
 	}
-	w := writer{b: make([]byte, 0, 256+len(r.Value)+len(r.Traceback))}
+	w := writer{b: make([]byte, 0, 240+len(r.Value)+len(r.Traceback))}
 	w.lit(`{"status": `)
 	w.str(r.State)
 	w.lit(`, "result": `)
@@ -119,11 +119,11 @@ func DecodeResult(data []byte) (*Result, error) {
 		}
 		data = inflated
 	}
-	s := scanner{b: data}
+	s := scanner[[]byte]{b: data}
 	if !utf8.Valid(data) || s.peek() != '{' || !s.value() || !s.end() {
 		return nil, fail(ErrMalformed, "", "a result that is no JSON object")
 	}
-	s = scanner{b: data}
+	s = scanner[[]byte]{b: data}
 	members, _ := s.members()
 	r := &Result{}
 	var value json.RawMessage
@@ -211,7 +211,7 @@ func dateOf(raw []byte) time.Time {
 
 // exceptionIn reads an exception object, nil if the value is none.
 func exceptionIn(value []byte) *Exception {
-	s := scanner{b: value}
+	s := scanner[[]byte]{b: value}
 	members, ok := s.members()
 	if !ok {
 		return nil
@@ -239,7 +239,7 @@ func argsIn(raw []byte) []json.RawMessage {
 	if raw[0] != '[' {
 		return []json.RawMessage{raw}
 	}
-	s := scanner{b: raw}
+	s := scanner[[]byte]{b: raw}
 	s.enter()
 	args := []json.RawMessage{}
 	for first := true; s.item(first) == stepMore; first = false {

@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 )
 
 // maxDepth is the deepest nesting accepted, the same as encoding/json's: the
@@ -14,26 +16,59 @@ type span struct{ from, to int }
 
 func (p span) in(b []byte) []byte { return b[p.from:p.to:p.to] }
 
+// jsonText is what a scanner reads. Envelopes come as strings, of which a message
+// keeps parts, bodies as bytes; to turn the one into the other is to copy it.
+type jsonText interface{ []byte | string }
+
 // scanner walks JSON text once, checking it as encoding/json would, without
 // building values. It also takes the tokens NaN, Infinity and -Infinity, which
 // Python writes. The text must be valid UTF-8.
-type scanner struct {
-	b         []byte
+type scanner[T jsonText] struct {
+	b         T
 	i         int
 	depth     int
 	nonFinite bool // NaN or an infinity was met
 	typed     bool // an object of exactly the keys __type__ and __value__ was met
+	// plain is the same text where all of it is plain, else empty: a string then
+	// ends at the next quote.
+	plain string
 }
 
-func (s *scanner) errorAt() string {
+// isPlain reports whether s is printable ASCII without a backslash. It looks at
+// eight bytes at a time.
+func isPlain(s string) bool {
+	const (
+		ones  = 0x0101010101010101
+		highs = 0x80 * ones
+	)
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		b := s[i : i+8]
+		w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+		slash := w ^ '\\'*ones // a byte is zero where a backslash is
+		// The high bit of a byte is set where it is no ASCII, below the space, or zero.
+		if (w|(w-' '*ones)|(slash-ones)&^slash)&highs != 0 {
+			return false
+		}
+	}
+	for ; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *scanner[T]) errorAt() string {
 	if s.i >= len(s.b) {
 		return fmt.Sprintf("the JSON ends early, at byte %d", len(s.b))
 	}
 	return fmt.Sprintf("invalid JSON at byte %d", s.i)
 }
 
-func (s *scanner) space() {
-	for s.i < len(s.b) {
+func (s *scanner[T]) space() {
+	for s.i < len(s.b) && s.b[s.i] <= ' ' {
 		switch s.b[s.i] {
 		case ' ', '\n', '\t', '\r':
 			s.i++
@@ -44,7 +79,7 @@ func (s *scanner) space() {
 }
 
 // peek skips white space and gives the next byte, 0 at the end.
-func (s *scanner) peek() byte {
+func (s *scanner[T]) peek() byte {
 	s.space()
 	if s.i < len(s.b) {
 		return s.b[s.i]
@@ -53,24 +88,24 @@ func (s *scanner) peek() byte {
 }
 
 // end reports whether only white space is left.
-func (s *scanner) end() bool {
+func (s *scanner[T]) end() bool {
 	s.space()
 	return s.i == len(s.b)
 }
 
-func (s *scanner) enter() bool {
+func (s *scanner[T]) enter() bool {
 	s.i++
 	s.depth++
 	return s.depth <= maxDepth
 }
 
-func (s *scanner) leave() {
+func (s *scanner[T]) leave() {
 	s.i++
 	s.depth--
 }
 
 // value skips one value of any kind.
-func (s *scanner) value() bool {
+func (s *scanner[T]) value() bool {
 	switch c := s.peek(); c {
 	case '{':
 		return s.object()
@@ -95,28 +130,33 @@ func (s *scanner) value() bool {
 }
 
 // take skips one value and gives its place.
-func (s *scanner) take() (span, bool) {
+func (s *scanner[T]) take() (span, bool) {
 	s.space()
 	from := s.i
 	ok := s.value()
 	return span{from, s.i}, ok
 }
 
-func (s *scanner) word(w string) bool {
-	if len(s.b)-s.i < len(w) || string(s.b[s.i:s.i+len(w)]) != w {
+func (s *scanner[T]) word(w string) bool {
+	if len(s.b)-s.i < len(w) {
 		return false
+	}
+	for i := range len(w) {
+		if s.b[s.i+i] != w[i] {
+			return false
+		}
 	}
 	s.i += len(w)
 	return true
 }
 
-func (s *scanner) nonFiniteWord(w string) bool {
+func (s *scanner[T]) nonFiniteWord(w string) bool {
 	ok := s.word(w)
 	s.nonFinite = s.nonFinite || ok
 	return ok
 }
 
-func (s *scanner) digits() bool {
+func (s *scanner[T]) digits() bool {
 	from := s.i
 	for s.i < len(s.b) && s.b[s.i]-'0' <= 9 {
 		s.i++
@@ -124,7 +164,7 @@ func (s *scanner) digits() bool {
 	return s.i > from
 }
 
-func (s *scanner) number() bool {
+func (s *scanner[T]) number() bool {
 	if s.i < len(s.b) && s.b[s.i] == '-' {
 		s.i++
 		if s.i < len(s.b) && s.b[s.i] == 'I' {
@@ -153,9 +193,18 @@ func (s *scanner) number() bool {
 }
 
 // str skips a string and gives its place, quotes included.
-func (s *scanner) str() (span, bool) {
+func (s *scanner[T]) str() (span, bool) {
 	from := s.i
-	for i := s.i + 1; i < len(s.b); i++ {
+	if s.plain != "" {
+		n := strings.IndexByte(s.plain[from+1:], '"')
+		if n < 0 {
+			s.i = len(s.b)
+			return span{}, false
+		}
+		s.i = from + n + 2
+		return span{from, s.i}, true
+	}
+	for i := from + 1; i < len(s.b); i++ {
 		switch c := s.b[i]; {
 		case c == '"':
 			s.i = i + 1
@@ -178,7 +227,7 @@ func (s *scanner) str() (span, bool) {
 
 // escapeLen gives the length of the escape sequence at the start of b, 0 if it
 // is none.
-func escapeLen(b []byte) int {
+func escapeLen[T jsonText](b T) int {
 	if len(b) < 2 {
 		return 0
 	}
@@ -189,8 +238,8 @@ func escapeLen(b []byte) int {
 		if len(b) < 6 {
 			return 0
 		}
-		for _, c := range b[2:6] {
-			if hexValue(c) < 0 {
+		for i := 2; i < 6; i++ {
+			if hexValue(b[i]) < 0 {
 				return 0
 			}
 		}
@@ -222,7 +271,7 @@ const (
 
 // item moves to the next element of an array whose opening bracket has been
 // entered.
-func (s *scanner) item(first bool) step {
+func (s *scanner[T]) item(first bool) step {
 	switch c := s.peek(); {
 	case c == ']':
 		s.leave()
@@ -241,7 +290,7 @@ func (s *scanner) item(first bool) step {
 
 // member moves to the value of the next member of an object whose opening
 // bracket has been entered, and gives the place of its key, quotes included.
-func (s *scanner) member(first bool) (span, step) {
+func (s *scanner[T]) member(first bool) (span, step) {
 	c := s.peek()
 	switch {
 	case c == '}':
@@ -266,7 +315,7 @@ func (s *scanner) member(first bool) (span, step) {
 	return key, stepMore
 }
 
-func (s *scanner) array() bool {
+func (s *scanner[T]) array() bool {
 	if !s.enter() {
 		return false
 	}
@@ -283,7 +332,7 @@ func (s *scanner) array() bool {
 	}
 }
 
-func (s *scanner) object() bool {
+func (s *scanner[T]) object() bool {
 	if !s.enter() {
 		return false
 	}
@@ -313,14 +362,13 @@ func (s *scanner) object() bool {
 
 // unquoted gives the text of the string at p; it shares memory with b unless
 // the string has escapes.
-func unquoted(b []byte, p span) []byte {
-	in := b[p.from+1 : p.to-1]
-	for _, c := range in {
-		if c == '\\' {
-			return []byte(unescape(b[p.from:p.to]))
+func unquoted[T jsonText](b T, p span) T {
+	for i := p.from + 1; i < p.to-1; i++ {
+		if b[i] == '\\' {
+			return T(unescape([]byte(b[p.from:p.to])))
 		}
 	}
-	return in
+	return b[p.from+1 : p.to-1]
 }
 
 // unescape decodes a JSON string that the scanner has accepted.

@@ -29,7 +29,7 @@ func UnackedEntry(raw []byte, exchange, routingKey string) []byte {
 // worker can restore the entry, the parts are what could be recovered, raw at
 // worst the whole value, so that it can be kept as a dead letter.
 func ParseUnacked(value []byte) (raw []byte, exchange, routingKey string, err error) {
-	s := scanner{b: value}
+	s := scanner[[]byte]{b: value}
 	if !utf8.Valid(value) || s.peek() != '[' || !s.enter() {
 		return recoverUnacked(value, fail(ErrMalformed, "", "no list"))
 	}
@@ -88,7 +88,7 @@ func recoverUnacked(value []byte, err *Error) ([]byte, string, string, error) {
 	if !utf8.Valid(value[end:]) {
 		return value, "", "", err
 	}
-	s := scanner{b: value, i: end + 2}
+	s := scanner[[]byte]{b: value, i: end + 2}
 	ex, ok := s.str()
 	if !ok || s.peek() != ',' {
 		return value, "", "", err
