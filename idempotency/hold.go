@@ -173,7 +173,7 @@ func (h *Hold) spec() lease.Spec {
 		RenewEvery:   h.cfg.renewEvery,
 		MaxHold:      h.cfg.maxHold,
 		MaxHoldCause: ErrMaxHold,
-		LostCause:    func(r lease.Reason, _ time.Time) error { return lostCause(r) },
+		Owner:        leaseOwner{},
 	}
 	if s.RenewEvery <= 0 {
 		s.RenewEvery = h.cfg.Lease / 3
@@ -183,6 +183,12 @@ func (h *Hold) spec() lease.Spec {
 	}
 	return s
 }
+
+// leaseOwner makes the causes of a hold's context.
+type leaseOwner struct{ lease.Silent }
+
+// LostCause implements lease.Owner.
+func (leaseOwner) LostCause(r lease.Reason, _ time.Time) error { return lostCause(r) }
 
 func lostCause(r lease.Reason) error {
 	switch r {

@@ -11,11 +11,15 @@ import (
 
 // TryAcquire tries once; see Acquire.
 func (g *Guard) TryAcquire(ctx context.Context, key string, opts ...Option) (*Handle, error) {
-	s, err := g.settings(key, opts)
-	if err != nil {
+	asked := time.Now()
+	h := &Handle{g: g}
+	if err := g.settings(&h.set, key, opts); err != nil {
 		return nil, err
 	}
-	return g.try(ctx, key, s, time.Now())
+	if err := g.try(ctx, key, h, asked); err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
 // Acquire takes the lock, waiting up to WithWait while it is busy or the store is
@@ -23,18 +27,19 @@ func (g *Guard) TryAcquire(ctx context.Context, key string, opts ...Option) (*Ha
 // ErrStoreUnavailable, ErrForeignKey, ErrConfig, ErrClosed, and the context's
 // own, joined with what was in the way.
 func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Handle, error) {
-	s, err := g.settings(key, opts)
-	if err != nil {
+	asked := time.Now()
+	h := &Handle{g: g}
+	if err := g.settings(&h.set, key, opts); err != nil {
 		return nil, err
 	}
-	w := &waiter{g: g, key: key, asked: time.Now(), limit: s.wait, stop: s.stopWait, backoff: firstBackoff}
+	w := &waiter{g: g, key: key, asked: asked, limit: h.set.wait, stop: h.set.stopWait, backoff: firstBackoff}
 	defer w.end()
 	var reason error // of the last try, told along when the context ends
 	for {
 		if err := w.turn(ctx, reason); err != nil {
 			return nil, err
 		}
-		h, err := g.try(ctx, key, s, w.asked)
+		err := g.try(ctx, key, h, w.asked)
 		switch {
 		case err == nil:
 			return h, nil
@@ -47,6 +52,7 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Handl
 		if err := w.wait(ctx, err); err != nil {
 			return nil, err
 		}
+		h = &Handle{g: g, set: h.set}
 	}
 }
 
@@ -54,78 +60,75 @@ func worthWaiting(err error) bool {
 	return errors.Is(err, ErrBusy) || errors.Is(err, ErrStoreUnavailable) || errors.Is(err, ErrTooSlow)
 }
 
-// try makes one attempt, with a token of its own.
-func (g *Guard) try(ctx context.Context, key string, s settings, asked time.Time) (*Handle, error) {
-	h, err := g.attempt(ctx, key, s)
+// try makes one attempt, with a token of its own, for a handle that has its
+// settings and nothing else.
+func (g *Guard) try(ctx context.Context, key string, h *Handle, asked time.Time) error {
+	err := g.attempt(ctx, key, h)
 	switch {
 	case err == nil:
-		h.begin(time.Since(asked))
-		return h, nil
+		h.begin(h.since.Sub(asked))
 	case errors.Is(err, ErrBusy):
 		if f := g.obs.Busy; f != nil {
-			f(s.labels, g.backend.Name())
+			f(h.set.labels, g.backend.Name())
 		}
 	case errors.Is(err, ErrClosed) || ctx.Err() != nil:
 		if f := g.obs.AcquireCancelled; f != nil {
-			f(s.labels, g.backend.Name())
+			f(h.set.labels, g.backend.Name())
 		}
 	default:
 		if f := g.obs.AcquireError; f != nil {
-			f(s.labels, g.backend.Name(), err)
+			f(h.set.labels, g.backend.Name(), err)
 		}
 	}
-	return nil, err
+	return err
 }
 
-func (g *Guard) attempt(ctx context.Context, key string, s settings) (*Handle, error) {
+func (g *Guard) attempt(ctx context.Context, key string, h *Handle) error {
 	if ctx.Err() != nil {
-		return nil, ctxError(ctx, key)
+		return ctxError(ctx, key)
 	}
-	l, err := g.enter(key)
-	if err != nil {
-		return nil, err
+	h.parent, h.ref = ctx, Ref{Key: key, Token: randomHex()}
+	if err := g.enter(h); err != nil {
+		return err
 	}
-	h := &Handle{g: g, set: s, local: l, ref: Ref{Key: key, Token: randomHex()}}
+	began := time.Now()
+	validity := h.set.ttl - lease.Margin(h.set.ttl)
+	h.answerBy = began.Add(min(validity, attemptTimeout))
 	// Registered before the request is sent, so that no end of the request
 	// can come before its entry.
-	h.entry, err = g.keeper.Add(context.WithValue(ctx, handleKey{}, h), h.ref, s.spec(h))
-	if err != nil {
-		g.leave(key, l)
-		return nil, closedOr(err)
+	if err := g.keeper.Enter(&h.entry, (*holdContext)(h), h.ref, h.spec(h.answerBy)); err != nil {
+		g.leave(h)
+		return closedOr(err)
 	}
-	grant, err := g.ask(ctx, h)
+	grant, err := g.ask(ctx, h, began, validity)
 	answered := err == nil
 	if answered {
-		h.fence = grant.Fence
-		h.since = time.Now()
+		h.fence, h.since = grant.Fence, time.Now()
 		if h.entry.Confirm() {
 			g.mu.Lock()
-			l.handle = h
+			h.granted = true
 			g.mu.Unlock()
-			return h, nil
+			return nil
 		}
 		err = fmt.Errorf("%w: %s", ErrTooSlow, key)
 	}
 	h.entry.Remove()
 	if !definite(err) || errors.Is(err, ErrClosed) {
-		g.cleanup(ctx, h.ref, s.labels, answered)
+		g.cleanup(ctx, h.ref, h.set.labels, answered)
 	}
-	g.leave(key, l)
-	return nil, err
+	g.leave(h)
+	return err
 }
 
 // ask sends the attempt, and once more with the same token if the answer may
 // have been lost.
-func (g *Guard) ask(ctx context.Context, h *Handle) (Grant, error) {
-	validity := h.set.ttl - lease.Margin(h.set.ttl)
-	began := time.Now()
-	sendCtx, cancel := h.sending(ctx, min(validity, attemptTimeout))
-	defer cancel()
+func (g *Guard) ask(ctx context.Context, h *Handle, began time.Time, validity time.Duration) (Grant, error) {
+	sendCtx := (*attemptContext)(h)
 	a := Attempt{
 		Key: h.ref.Key, Token: h.ref.Token, TTL: h.set.ttl, MaxHold: h.set.maxHold, MinHold: h.set.minHold,
 		TaskID: h.set.taskID, Instance: g.instance, FenceBase: h.set.fenceBase,
 	}
-	if g.isClosed() { // closed between enter and Add: CancelAll has not seen it
+	if g.isClosed() { // closed between enter and Enter: CancelAll has not seen it
 		return Grant{}, ErrClosed
 	}
 	var grant Grant
@@ -149,12 +152,6 @@ func (g *Guard) ask(ctx context.Context, h *Handle) (Grant, error) {
 		return Grant{}, fmt.Errorf("%w: %s: %w", ErrTooSlow, a.Key, err)
 	}
 	return Grant{}, fmt.Errorf("%w: acquire %s: %w", ErrStoreUnavailable, a.Key, err)
-}
-
-// sending is the context of a request: of the entry's, which Close ends too and
-// which descends from the caller's.
-func (h *Handle) sending(_ context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(h.entry.Context(), d)
 }
 
 func (g *Guard) isClosed() bool {

@@ -47,16 +47,12 @@ type Guard struct {
 	mu      sync.Mutex
 	closed  bool
 	closing chan struct{}
-	local   map[string]*local
+	local   map[string]*Handle   // by key: what this process holds, or asks for
 	lines   map[string][]*waiter // who waits in this process, the oldest first
 	active  int                  // attempts, handles and cleanups that are not over
 	idle    chan struct{}        // closed when the guard is closed and active is 0
-}
 
-// local is a key that this process holds, or asks for.
-type local struct {
-	handle *Handle // nil while it is asked for
-	freed  chan struct{}
+	releases alarm
 }
 
 // New makes a Guard. It does no I/O: a store that is down is met by the first
@@ -67,7 +63,7 @@ func New(c Config) (*Guard, error) {
 	}
 	g := &Guard{
 		backend: c.Backend, instance: c.Instance, log: c.Logger, obs: c.Observer,
-		closing: make(chan struct{}), local: map[string]*local{}, lines: map[string][]*waiter{}, idle: make(chan struct{}),
+		closing: make(chan struct{}), local: map[string]*Handle{}, lines: map[string][]*waiter{}, idle: make(chan struct{}),
 	}
 	g.waker, _ = c.Backend.(Waker)
 	if g.instance == "" {
@@ -168,7 +164,11 @@ func readError(ctx context.Context, key string, err error) error {
 // Occupied reports whether this process keeps its own attempts off the key: it
 // holds the lock, asks for it, or a function goes on whose hold is over. It does
 // no I/O.
-func (g *Guard) Occupied(key string) bool { return g.freed(key) != nil }
+func (g *Guard) Occupied(key string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.local[key] != nil
+}
 
 // Close refuses new acquires, cancels all contexts with ErrClosed and waits for
 // the functions to end and release. A lock whose function still runs is not
@@ -197,25 +197,25 @@ func (g *Guard) Close(ctx context.Context) error {
 	}
 }
 
-// enter claims the key inside this process.
-func (g *Guard) enter(key string) (*local, error) {
+// enter claims the handle's key inside this process.
+func (g *Guard) enter(h *Handle) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, ErrClosed
+		return ErrClosed
 	}
-	if l, ok := g.local[key]; ok {
-		return nil, l.busy(g, key)
+	if other, ok := g.local[h.ref.Key]; ok {
+		return other.busy()
 	}
-	l := &local{freed: make(chan struct{})}
-	g.local[key] = l
+	g.local[h.ref.Key] = h
 	g.active++
-	return l, nil
+	return nil
 }
 
-func (l *local) busy(g *Guard, key string) error {
-	b := &BusyError{Holder: Holder{Key: key, Held: true, Instance: g.instance}, Unsure: true}
-	if h := l.handle; h != nil {
+// busy tells of the handle to who asks for its key too. Called with g.mu held.
+func (h *Handle) busy() error {
+	b := &BusyError{Holder: Holder{Key: h.ref.Key, Held: true, Instance: h.g.instance}, Unsure: true}
+	if h.granted {
 		b.Holder.TaskID, b.Holder.Fence, b.Holder.Since = h.set.taskID, h.fence, h.since
 		if left := h.entry.Remaining(); left > 0 {
 			b.Holder.Left = left + lease.Margin(h.set.ttl)
@@ -226,15 +226,17 @@ func (l *local) busy(g *Guard, key string) error {
 	return b
 }
 
-// leave frees the key inside this process.
-func (g *Guard) leave(key string, l *local) {
+// leave frees the handle's key inside this process.
+func (g *Guard) leave(h *Handle) {
 	g.mu.Lock()
-	if g.local[key] == l {
-		delete(g.local, key)
+	defer g.mu.Unlock()
+	if g.local[h.ref.Key] == h {
+		delete(g.local, h.ref.Key)
 	}
-	close(l.freed)
-	g.mu.Unlock()
-	g.done()
+	if h.freed != nil {
+		close(h.freed)
+	}
+	g.doneLocked()
 }
 
 // freed returns the channel that is closed when this process frees the key, nil
@@ -242,15 +244,23 @@ func (g *Guard) leave(key string, l *local) {
 func (g *Guard) freed(key string) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l, ok := g.local[key]; ok {
-		return l.freed
+	h := g.local[key]
+	if h == nil {
+		return nil
 	}
-	return nil
+	if h.freed == nil {
+		h.freed = make(chan struct{})
+	}
+	return h.freed
 }
 
 func (g *Guard) done() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.doneLocked()
+}
+
+func (g *Guard) doneLocked() {
 	g.active--
 	if g.active == 0 && g.closed {
 		close(g.idle)
@@ -339,10 +349,13 @@ func definite(err error) bool {
 	return errors.Is(err, ErrBusy) || errors.Is(err, ErrForeignKey) || errors.Is(err, ErrConfig) || errors.Is(err, ErrClosed)
 }
 
-// over reports whether a request ended by its context. A connection that gets the
-// context's deadline as its own fails a moment before the context does.
+// nearDeadline is how much sooner than a context a connection may fail that gets
+// the context's deadline as its own.
+const nearDeadline = 10 * time.Millisecond
+
+// over reports whether a request ended by its context.
 func over(ctx context.Context) bool {
-	if at, ok := ctx.Deadline(); ok && time.Until(at) < 10*time.Millisecond {
+	if at, ok := ctx.Deadline(); ok && time.Until(at) < nearDeadline {
 		<-ctx.Done()
 	}
 	return ctx.Err() != nil

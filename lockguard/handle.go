@@ -22,13 +22,18 @@ func FromContext(ctx context.Context) (*Handle, bool) {
 
 // Handle is one hold of a lock. Its methods may be called from any goroutine.
 type Handle struct {
-	g     *Guard
-	set   settings
-	local *local
-	ref   Ref
-	entry *lease.Entry[Ref]
-	fence Fence     // set before the handle is given out
+	g        *Guard
+	set      settings
+	parent   context.Context // given to Acquire
+	ref      Ref
+	answerBy time.Time // of the attempt
+	entry    lease.Entry[Ref]
+
+	fence Fence     // set before the grant is confirmed
 	since time.Time // likewise
+
+	granted bool          // fence and since may be read; under g.mu
+	freed   chan struct{} // closed by leave; nil while nobody waits for that; under g.mu
 
 	release sync.Mutex // one Release at a time
 
@@ -164,7 +169,7 @@ func (h *Handle) giveBack(ctx context.Context, keep time.Duration) (Release, err
 		f(h.set.labels, h.g.backend.Name(), result)
 	}
 	if leave {
-		h.g.leave(h.ref.Key, h.local)
+		h.g.leave(h)
 	}
 	return result, err
 }
@@ -172,20 +177,20 @@ func (h *Handle) giveBack(ctx context.Context, keep time.Duration) (Release, err
 // end takes the lock out of the watchdog's hands: after it no renewal is sent.
 func (h *Handle) end() (Release, Reason) {
 	h.entry.Remove()
-	h.heldEnd()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.heldEndLocked()
 	return h.result, h.reason
 }
 
 // send asks the store to release, twice if the first answer may have been lost.
 // What our own second request does not find is unknown, not stolen.
 func (h *Handle) send(ctx context.Context, keep time.Duration) (Release, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
-	result, err := h.g.backend.Release(ctx, h.ref, keep)
-	if err != nil && !over(ctx) {
-		result, err = h.g.backend.Release(ctx, h.ref, keep)
+	by := time.Now().Add(releaseTimeout)
+	sendCtx := &releaseContext{values: ctx, by: by, done: h.g.releases.after(by)}
+	result, err := h.g.backend.Release(sendCtx, h.ref, keep)
+	if err != nil && time.Until(by) > nearDeadline {
+		result, err = h.g.backend.Release(sendCtx, h.ref, keep)
 		if err == nil && result == NotHeld {
 			result = ReleaseUnknown
 		}
@@ -222,6 +227,10 @@ func (h *Handle) begin(wait time.Duration) {
 func (h *Handle) heldEnd() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.heldEndLocked()
+}
+
+func (h *Handle) heldEndLocked() {
 	if h.ended {
 		return
 	}
@@ -232,11 +241,18 @@ func (h *Handle) heldEnd() {
 	}
 }
 
-func (h *Handle) lostCause(r lease.Reason, at time.Time) error {
+// leaseOwner is the handle as the watchdog sees it.
+type leaseOwner Handle
+
+// LostCause implements lease.Owner.
+func (o *leaseOwner) LostCause(r lease.Reason, at time.Time) error {
+	h := (*Handle)(o)
 	return &LostError{Key: h.ref.Key, Reason: Reason(r), Fence: h.fence, At: at}
 }
 
-func (h *Handle) onLost(r lease.Reason) {
+// OnLost implements lease.Owner.
+func (o *leaseOwner) OnLost(r lease.Reason) {
+	h := (*Handle)(o)
 	h.mu.Lock()
 	h.reason = Reason(r)
 	h.mu.Unlock()
@@ -248,7 +264,9 @@ func (h *Handle) onLost(r lease.Reason) {
 	h.heldEnd()
 }
 
-func (h *Handle) onRenew(r lease.Result, rtt time.Duration) {
+// OnRenew implements lease.Owner.
+func (o *leaseOwner) OnRenew(r lease.Result, rtt time.Duration) {
+	h := (*Handle)(o)
 	outcome := RenewFailed
 	switch r.State {
 	case lease.Renewed:
@@ -263,7 +281,9 @@ func (h *Handle) onRenew(r lease.Result, rtt time.Duration) {
 	}
 }
 
-func (h *Handle) onMaxHold() {
+// OnMaxHold implements lease.Owner.
+func (o *leaseOwner) OnMaxHold() {
+	h := (*Handle)(o)
 	h.g.log.Error("max_hold has passed; the lock is not renewed any more", "key", h.ref.Key,
 		"task_id", h.set.taskID, "max_hold", h.set.maxHold)
 	if f := h.g.obs.MaxHold; f != nil {
@@ -271,14 +291,18 @@ func (h *Handle) onMaxHold() {
 	}
 }
 
-func (h *Handle) onExpect() {
+// OnExpect implements lease.Owner.
+func (o *leaseOwner) OnExpect() {
+	h := (*Handle)(o)
 	h.g.log.Warn("run outlived its lock's expect", "key", h.ref.Key, "task_id", h.set.taskID, "expect", h.set.expect)
 	if f := h.g.obs.Outlived; f != nil {
 		f(h.set.labels)
 	}
 }
 
-func (h *Handle) onExpired() {
+// OnExpired implements lease.Owner.
+func (o *leaseOwner) OnExpired() {
+	h := (*Handle)(o)
 	h.g.log.Error("lock has run out and its function still runs", "key", h.ref.Key, "task_id", h.set.taskID)
 	if f := h.g.obs.ExpiredWhileHeld; f != nil {
 		f(h.set.labels)

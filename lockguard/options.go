@@ -129,22 +129,23 @@ func (n Numbers) Check() (warning string, err error) {
 	return "", nil
 }
 
-func (g *Guard) settings(key string, opts []Option) (settings, error) {
-	s := settings{ttl: DefaultTTL, maxHold: DefaultMaxHold}
+// settings puts the defaults and the options into s, which is zero.
+func (g *Guard) settings(s *settings, key string, opts []Option) error {
+	s.ttl, s.maxHold = DefaultTTL, DefaultMaxHold
 	for _, o := range opts {
-		o(&s)
+		o(s)
 	}
 	if key == "" {
-		return s, fmt.Errorf("%w: key is empty", ErrConfig)
+		return fmt.Errorf("%w: key is empty", ErrConfig)
 	}
 	if s.fenceBase > MaxFenceBase {
-		return s, fmt.Errorf("%w: fence_base %d: at most 2^52 is allowed", ErrConfig, s.fenceBase)
+		return fmt.Errorf("%w: fence_base %d: at most 2^52 is allowed", ErrConfig, s.fenceBase)
 	}
 	warning, err := Numbers{
 		TTL: s.ttl, RenewEvery: s.renew, MaxHold: s.maxHold, MinHold: s.minHold, Expect: s.expect, Wait: s.wait, StallAfter: s.stallAfter,
 	}.Check()
 	if err != nil {
-		return s, err
+		return err
 	}
 	if warning != "" {
 		if _, told := g.warned.LoadOrStore(s.labels, true); !told {
@@ -154,21 +155,16 @@ func (g *Guard) settings(key string, opts []Option) (settings, error) {
 	if s.maxHold == 0 {
 		s.maxHold = DefaultMaxHold
 	}
-	return s, nil
+	return nil
 }
 
 // spec is what the watchdog needs to know of h.
-func (s settings) spec(h *Handle) lease.Spec {
+func (h *Handle) spec(answerBy time.Time) lease.Spec {
 	return lease.Spec{
-		TTL: s.ttl, RenewEvery: s.renew, MaxHold: s.maxHold, Expect: s.expect,
-		StallAfter: s.stallAfter, Observe: s.observe,
+		TTL: h.set.ttl, RenewEvery: h.set.renew, MaxHold: h.set.maxHold, Expect: h.set.expect,
+		StallAfter: h.set.stallAfter, Observe: h.set.observe, AnswerBy: answerBy,
 		MaxHoldCause: ErrMaxHold,
 		RemovedCause: ErrNotHeld,
-		LostCause:    h.lostCause,
-		OnRenew:      h.onRenew,
-		OnLost:       h.onLost,
-		OnMaxHold:    h.onMaxHold,
-		OnExpect:     h.onExpect,
-		OnExpired:    h.onExpired,
+		Owner:        (*leaseOwner)(h),
 	}
 }

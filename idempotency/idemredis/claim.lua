@@ -14,7 +14,7 @@
 -- ARGV[9i+8]  key's namespace
 -- ARGV[9i+9]  key's text
 --
--- Returns for each one {code, now ms, time to live ms, result or false, field,
+-- Returns, in a list where there are several, {code, now ms, time to live ms, result or false, field,
 -- value, ...} with the record as it now stands, or the error that it has met;
 -- code is one of
 --   run       claimed, or claimed before by the same owner
@@ -115,4 +115,4 @@ for i = 0, #KEYS / 2 - 1 do
   end
   replies[i + 1] = reply
 end
-return replies
+return #KEYS == 2 and replies[1] or replies

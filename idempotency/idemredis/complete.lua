@@ -16,7 +16,7 @@
 -- ARGV[11i+10] key's namespace
 -- ARGV[11i+11] key's text
 --
--- Returns for each one {code}, or the error that it has met:
+-- Returns, in a list where there are several, {code}, or the error that it has met:
 --   done    completed now, or before by the same claim
 --   lost    as done, but the record had vanished and was made anew
 --   stale   the record is another's
@@ -83,4 +83,4 @@ for i = 0, #KEYS / 2 - 1 do
   end
   replies[i + 1] = reply
 end
-return replies
+return #KEYS == 2 and replies[1] or replies

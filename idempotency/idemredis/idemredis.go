@@ -119,15 +119,16 @@ func (s *Store) Claim(ctx context.Context, key idempotency.Key, owner idempotenc
 	if err != nil {
 		return 0, none, idempotency.Record{}, err
 	}
-	late := func(cmd *redis.Cmd) { // claimed for who has gone
-		if reply, err := cmd.Result(); err == nil {
+	late := func(reply any, err error) { // claimed for who has gone
+		if err == nil {
 			if code, _, err := decode(reply); err == nil && verdicts[code] == idempotency.Run {
 				s.giveBack(ctx, key, owner)
 			}
 		}
 	}
-	reply, err := s.joint.Run(ctx, late, claimScript, s.keys(key.Hash()), owner.String(), o.Fingerprint,
-		o.Lease.Milliseconds(), o.Hold.Milliseconds(), o.MinFence, o.TaskID, o.Instance, key.Namespace, key.Text).Result()
+	keys := s.keys(key.Hash())
+	reply, err := s.joint.Run(ctx, late, claimScript, 2, keys[0], keys[1], owner.String(), o.Fingerprint,
+		o.Lease.Milliseconds(), o.Hold.Milliseconds(), o.MinFence, o.TaskID, o.Instance, key.Namespace, key.Text)
 	if err != nil {
 		return 0, none, idempotency.Record{}, unavailable("claim", err)
 	}
@@ -181,7 +182,8 @@ func (s *Store) Renew(ctx context.Context, items []idempotency.RenewItem) []idem
 	}
 	results := make([]idempotency.RenewResult, len(items))
 	for i, cmd := range s.run.RunAll(ctx, renewScript, calls) {
-		results[i].Err = outcome("renew", cmd)
+		reply, err := cmd.Result()
+		results[i].Err = outcome("renew", reply, err)
 	}
 	return results
 }
@@ -192,9 +194,11 @@ func (s *Store) Complete(ctx context.Context, c idempotency.Claim, r idempotency
 	if r.Kind == idempotency.ResultInline {
 		data = r.Data
 	}
-	return outcome("complete", s.joint.Run(ctx, nil, completeScript, s.keys(c.Key.Hash()),
+	keys := s.keys(c.Key.Hash())
+	reply, err := s.joint.Run(ctx, nil, completeScript, 2, keys[0], keys[1],
 		c.Owner.String(), c.Fence, millis(retention), kind, data,
-		c.Attempt, c.Options.TaskID, c.Options.Instance, c.Options.Fingerprint, c.Key.Namespace, c.Key.Text))
+		c.Attempt, c.Options.TaskID, c.Options.Instance, c.Options.Fingerprint, c.Key.Namespace, c.Key.Text)
+	return outcome("complete", reply, err)
 }
 
 // Release implements [idempotency.Store].
@@ -208,8 +212,9 @@ func (s *Store) Fail(ctx context.Context, c idempotency.Claim, cause idempotency
 }
 
 func (s *Store) release(ctx context.Context, key idempotency.Key, owner idempotency.Owner, fence uint64, state string, backoff, keep time.Duration, cause idempotency.Failure) error {
-	return outcome(state, s.run.Run(ctx, releaseScript, s.keys(key.Hash())[:1],
-		owner.String(), fence, state, backoff.Milliseconds(), millis(keep), cause.Code, cause.Msg))
+	reply, err := s.run.Run(ctx, releaseScript, s.keys(key.Hash())[:1],
+		owner.String(), fence, state, backoff.Milliseconds(), millis(keep), cause.Code, cause.Msg).Result()
+	return outcome(state, reply, err)
 }
 
 // Peek implements [idempotency.Store].
@@ -342,14 +347,13 @@ func unavailable(op string, err error) error {
 }
 
 // outcome decodes the answer {code} of renew, complete and release.
-func outcome(op string, cmd *redis.Cmd) error {
-	reply, err := cmd.StringSlice()
+func outcome(op string, reply any, err error) error {
 	if err != nil {
 		return unavailable(op, err)
 	}
 	code := ""
-	if len(reply) > 0 {
-		code = reply[0]
+	if list, _ := reply.([]any); len(list) > 0 {
+		code, _ = list[0].(string)
 	}
 	switch code {
 	case "done", "renewed":

@@ -11,13 +11,15 @@ type phase int
 
 const (
 	pending phase = iota // added, not granted yet
+	overdue              // AnswerBy has passed
 	held                 // granted and trusted
 	spent                // MaxHold has passed: valid to its deadline, not renewed
 	lost                 // lost while its holder went on
 	removed              // given back
 )
 
-// Entry is one lease: pending from Add, held from Confirm, over from Remove.
+// Entry is one lease: pending from Add or Enter, held from Confirm, over from
+// Remove.
 // Its methods may be called from any goroutine.
 type Entry[T any] struct {
 	k      *Keeper[T]
@@ -49,7 +51,7 @@ type Entry[T any] struct {
 	idle atomic.Bool  // stalled, to be read without k.mu
 }
 
-// Item is what was given to Add.
+// Item is what was given to Add or Enter.
 func (e *Entry[T]) Item() T { return e.item }
 
 // Context is a child of the context given to Add. It ends, with a cause, when
@@ -107,7 +109,7 @@ func (e *Entry[T]) Check() error {
 	switch ph {
 	case held:
 		return nil
-	case pending:
+	case pending, overdue:
 		return ErrPending
 	case lost, spent:
 		if ph == spent || !e.spec.Observe {
@@ -320,11 +322,14 @@ func (e *Entry[T]) nextEvent(now instant) (time.Time, bool) {
 		}
 	}
 	sooner(e.expectAt)
-	if e.phase == held {
+	switch e.phase {
+	case held:
 		sooner(now.mono.Add(e.window(e.confirmed).left(now)))
 		sooner(e.maxAt)
-	} else if !e.expired {
-		sooner(now.mono.Add(e.confirmed.add(e.ttl).left(now)))
+	case spent, lost:
+		if !e.expired {
+			sooner(now.mono.Add(e.confirmed.add(e.ttl).left(now)))
+		}
 	}
 	return at, !at.IsZero()
 }

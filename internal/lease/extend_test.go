@@ -106,7 +106,7 @@ func TestStall(t *testing.T) {
 			defer k.Close()
 			began := time.Now()
 			var lost Reason
-			e := hold(t, k, "a", Spec{TTL: 30 * time.Second, StallAfter: time.Minute, OnLost: func(r Reason) { lost = r }})
+			e := hold(t, k, "a", Spec{TTL: 30 * time.Second, StallAfter: time.Minute, Owner: owner{onLost: func(r Reason) { lost = r }}})
 			// Renewals come at 10 s to 50 s; that of 60 s finds it stalled.
 			if got, want := ended(e, began), 50*time.Second+28500*time.Millisecond; got != want {
 				t.Errorf("context ended after %v, want %v", got, want)
@@ -175,8 +175,10 @@ func TestObserve(t *testing.T) {
 		began := time.Now()
 		spec := Spec{
 			TTL: 30 * time.Second, MaxHold: time.Hour, Observe: true,
-			OnLost:    func(Reason) { lost = append(lost, time.Since(began)) },
-			OnExpired: func() { expired = append(expired, time.Since(began)) },
+			Owner: owner{
+				onLost:    func(Reason) { lost = append(lost, time.Since(began)) },
+				onExpired: func() { expired = append(expired, time.Since(began)) },
+			},
 		}
 		e := hold(t, k, "a", spec)
 		time.Sleep(2 * time.Minute)

@@ -1,6 +1,8 @@
 package lease
 
 import (
+	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -38,5 +40,48 @@ func TestGivenBackAtOnceWakesOnce(t *testing.T) {
 			t.Errorf("lost after %v, want 28.5s", got)
 		}
 		e.Remove()
+	})
+}
+
+// A lease whose answer is not there in time ends its context, and can not be
+// confirmed any more; one that is granted or removed before does not notice.
+func TestAnswerBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := NewKeeper(newStore().renew, Options{})
+		defer k.Close()
+		began := time.Now()
+		spec := Spec{TTL: 30 * time.Second, AnswerBy: began.Add(5 * time.Second)}
+		add := func(name string) *Entry[string] {
+			e, err := k.Add(t.Context(), name, spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Sending()
+			return e
+		}
+		late, granted, removed := add("late"), add("granted"), add("removed")
+		if !granted.Confirm() {
+			t.Error("the answer in time is refused")
+		}
+		removed.Remove()
+		if got := ended(late, began); got != 5*time.Second {
+			t.Errorf("context ended after %v, want 5s", got)
+		}
+		if got := context.Cause(late.Context()); got != context.DeadlineExceeded {
+			t.Errorf("cause %v", got)
+		}
+		if late.Confirm() {
+			t.Error("confirmed after its end")
+		}
+		if err := late.Check(); !errors.Is(err, ErrPending) {
+			t.Errorf("Check: %v", err)
+		}
+		late.Remove()
+		time.Sleep(time.Minute)
+		if err := granted.Check(); err != nil {
+			t.Errorf("the one that was granted: %v", err)
+		}
+		granted.Remove()
+		time.Sleep(time.Minute)
 	})
 }

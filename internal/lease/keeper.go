@@ -34,7 +34,7 @@ type Keeper[T any] struct {
 }
 
 // NewKeeper returns a keeper that renews through renew. It starts its two
-// goroutines with the first granted lease. Close it.
+// goroutines with the first lease that has a deadline. Close it.
 func NewKeeper[T any](renew RenewFunc[T], o Options) *Keeper[T] {
 	k := &Keeper[T]{
 		renew: renew, batch: o.Batch, clock: o.Clock,
@@ -57,20 +57,33 @@ func NewKeeper[T any](renew RenewFunc[T], o Options) *Keeper[T] {
 // Add registers a lease before it is asked for. The error is ErrClosed, or
 // names a bad number of the spec.
 func (k *Keeper[T]) Add(parent context.Context, item T, s Spec) (*Entry[T], error) {
-	s, err := s.withDefaults()
-	if err != nil {
+	e := &Entry[T]{}
+	if err := k.Enter(e, parent, item, s); err != nil {
 		return nil, err
 	}
-	e := &Entry[T]{k: k, item: item, spec: s, ttl: s.TTL, renewSlot: slot{index: -1}, eventSlot: slot{index: -1}}
+	return e, nil
+}
+
+// Enter is Add for an entry that is part of something else; it must be zero.
+func (k *Keeper[T]) Enter(e *Entry[T], parent context.Context, item T, s Spec) error {
+	if err := s.fill(); err != nil {
+		return err
+	}
+	e.k, e.item, e.spec, e.ttl = k, item, s, s.TTL
+	e.renewSlot.index, e.eventSlot.index = -1, -1
 	e.ctx, e.cancel = context.WithCancelCause(parent)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
 		e.cancel(ErrClosed)
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	k.entries[e] = struct{}{}
-	return e, nil
+	if !s.AnswerBy.IsZero() {
+		k.eventQueue.set(e, s.AnswerBy)
+		k.start()
+	}
+	return nil
 }
 
 // Len is the number of entries that were added and not removed.
@@ -241,8 +254,8 @@ func (k *Keeper[T]) call(ctx context.Context, batch []*Entry[T]) []Result {
 	for i, e := range batch {
 		e.touchDown()
 		todo = append(todo, k.apply(e, results[i], sent, due[i].TTL, now)...)
-		if f := e.spec.OnRenew; f != nil && e.phase != removed {
-			todo = append(todo, func() { f(results[i], rtt) })
+		if e.phase != removed {
+			todo = append(todo, func() { e.spec.Owner.OnRenew(results[i], rtt) })
 		}
 	}
 	k.rouse()
@@ -363,20 +376,23 @@ func (k *Keeper[T]) plan(e *Entry[T], now instant) {
 func (k *Keeper[T]) pass(e *Entry[T], now instant) (todo []func()) {
 	if !e.expectAt.IsZero() && !e.expectAt.After(now.mono) {
 		e.expectAt = time.Time{}
-		todo = hook(todo, e.spec.OnExpect)
+		todo = append(todo, e.spec.Owner.OnExpect)
 	}
 	switch {
+	case e.phase == pending: // its answer has not come in time
+		e.phase = overdue
+		todo = append(todo, func() { e.cancel(context.DeadlineExceeded) })
 	case e.phase == held && e.window(e.confirmed).left(now) <= 0:
 		todo = append(todo, k.lose(e, e.deadlineReason())...)
 	case e.phase == held && !e.maxAt.IsZero() && !e.maxAt.After(now.mono):
 		e.phase, e.cause = spent, e.spec.MaxHoldCause
 		k.renewQueue.drop(e)
 		todo = append(todo, func() { e.cancel(e.spec.MaxHoldCause) })
-		todo = hook(todo, e.spec.OnMaxHold)
+		todo = append(todo, e.spec.Owner.OnMaxHold)
 	}
-	if e.phase != held && !e.expired && e.confirmed.add(e.ttl).left(now) <= 0 {
+	if (e.phase == lost || e.phase == spent) && !e.expired && e.confirmed.add(e.ttl).left(now) <= 0 {
 		e.expired = true
-		todo = hook(todo, e.spec.OnExpired)
+		todo = append(todo, e.spec.Owner.OnExpired)
 	}
 	k.plan(e, now)
 	return todo
@@ -386,27 +402,18 @@ func (k *Keeper[T]) pass(e *Entry[T], now instant) (todo []func()) {
 // without it.
 func (k *Keeper[T]) lose(e *Entry[T], reason Reason) (todo []func()) {
 	now := k.now()
-	e.phase, e.cause = lost, e.spec.LostCause(reason, now.mono)
+	e.phase, e.cause = lost, e.spec.Owner.LostCause(reason, now.mono)
 	k.renewQueue.drop(e)
 	cause := e.cause
 	if !e.spec.Observe {
 		todo = append(todo, func() { e.cancel(cause) })
 	}
-	if f := e.spec.OnLost; f != nil {
-		todo = append(todo, func() { f(reason) })
-	}
+	todo = append(todo, func() { e.spec.Owner.OnLost(reason) })
 	if reason.Certain() {
 		e.expired = true
-		todo = hook(todo, e.spec.OnExpired)
+		todo = append(todo, e.spec.Owner.OnExpired)
 	}
 	k.plan(e, now)
 	poke(k.eventC)
 	return todo
-}
-
-func hook(todo []func(), f func()) []func() {
-	if f == nil {
-		return todo
-	}
-	return append(todo, f)
 }

@@ -68,7 +68,7 @@ type Result struct {
 
 var (
 	// ErrLost is the cause with which an entry's context ends when its lease
-	// is lost, unless its Spec makes another.
+	// is lost, unless its Owner makes another.
 	ErrLost = errors.New("lease: lost")
 	// ErrMaxHold is the cause when MaxHold has passed, unless the Spec names
 	// another.
@@ -102,32 +102,62 @@ type Spec struct {
 	// hooks tell of it.
 	Observe bool
 
-	// LostCause makes the cause of the context; nil means an error that wraps
-	// ErrLost and names the reason. It must not call the entry or the keeper.
-	LostCause func(reason Reason, at time.Time) error
+	// AnswerBy is the instant, on the monotonic clock, at which the context ends
+	// with context.DeadlineExceeded unless the lease was granted or removed
+	// before; zero: it does not.
+	AnswerBy time.Time
+
 	// MaxHoldCause is the cause when MaxHold has passed; nil means ErrMaxHold.
 	MaxHoldCause error
 	// RemovedCause is the cause after Remove; nil means ErrRemoved.
 	RemovedCause error
+	// Owner is told what happens; nil means Silent.
+	Owner Owner
+}
 
-	// The hooks below are called from the keeper's goroutines, OnLost also
-	// from whoever calls Check. They must return at once. Each is optional.
-
+// Owner is told what happens to its lease. It is called from the keeper's
+// goroutines, LostCause and OnLost also from whoever calls Check, and must return
+// at once.
+type Owner interface {
+	// LostCause makes the cause of the context of a lease that is lost. It must
+	// not call the entry or the keeper.
+	LostCause(reason Reason, at time.Time) error
 	// OnRenew tells each renewal's result and the round trip of its batch.
-	OnRenew func(r Result, rtt time.Duration)
+	OnRenew(r Result, rtt time.Duration)
 	// OnLost is called once, right after the context has ended, or where
 	// Observe leaves it alone, when the loss is found out.
-	OnLost func(reason Reason)
+	OnLost(reason Reason)
 	// OnMaxHold is called once, right after the context has ended.
-	OnMaxHold func()
+	OnMaxHold()
 	// OnExpect is called once, at the moment the hold passes Expect, renewed
 	// or not.
-	OnExpect func()
+	OnExpect()
 	// OnExpired is called once, at the moment the lease has really ended in
 	// the store (as far as can be known: the whole TTL after the last
 	// confirmation, or a definite loss) while the entry is still held.
-	OnExpired func()
+	OnExpired()
 }
+
+// Silent is an [Owner] that does nothing; embed it.
+type Silent struct{}
+
+// LostCause wraps ErrLost and names the reason.
+func (Silent) LostCause(r Reason, _ time.Time) error { return fmt.Errorf("%w: %s", ErrLost, r) }
+
+// OnRenew does nothing.
+func (Silent) OnRenew(Result, time.Duration) {}
+
+// OnLost does nothing.
+func (Silent) OnLost(Reason) {}
+
+// OnMaxHold does nothing.
+func (Silent) OnMaxHold() {}
+
+// OnExpect does nothing.
+func (Silent) OnExpect() {}
+
+// OnExpired does nothing.
+func (Silent) OnExpired() {}
 
 // Margin is the default safety margin of a TTL: 2 ms and 1 % for the drift of
 // clocks, and at least 5 % for the time that ending the work takes.
@@ -135,9 +165,10 @@ func Margin(ttl time.Duration) time.Duration {
 	return max(2*time.Millisecond+ttl/100, ttl/20)
 }
 
-func (s Spec) withDefaults() (Spec, error) {
+// fill puts the defaults in.
+func (s *Spec) fill() error {
 	if s.TTL < time.Millisecond {
-		return s, fmt.Errorf("lease: ttl %v is below 1ms", s.TTL)
+		return fmt.Errorf("lease: ttl %v is below 1ms", s.TTL)
 	}
 	if s.RenewEvery <= 0 {
 		s.RenewEvery = s.TTL / 3
@@ -146,10 +177,10 @@ func (s Spec) withDefaults() (Spec, error) {
 		s.Margin = Margin(s.TTL)
 	}
 	if s.Margin >= s.TTL {
-		return s, fmt.Errorf("lease: margin %v leaves nothing of ttl %v", s.Margin, s.TTL)
+		return fmt.Errorf("lease: margin %v leaves nothing of ttl %v", s.Margin, s.TTL)
 	}
-	if s.LostCause == nil {
-		s.LostCause = func(r Reason, _ time.Time) error { return fmt.Errorf("%w: %s", ErrLost, r) }
+	if s.Owner == nil {
+		s.Owner = Silent{}
 	}
 	if s.MaxHoldCause == nil {
 		s.MaxHoldCause = ErrMaxHold
@@ -157,7 +188,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	if s.RemovedCause == nil {
 		s.RemovedCause = ErrRemoved
 	}
-	return s, nil
+	return nil
 }
 
 // Due is a lease that is to be renewed.

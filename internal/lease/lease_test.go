@@ -13,6 +13,44 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// owner calls what a test gives it.
+type owner struct {
+	Silent
+	lostCause                      func(Reason, time.Time) error
+	onRenew                        func(Result, time.Duration)
+	onLost                         func(Reason)
+	onMaxHold, onExpect, onExpired func()
+}
+
+func (o owner) LostCause(r Reason, at time.Time) error {
+	if o.lostCause == nil {
+		return o.Silent.LostCause(r, at)
+	}
+	return o.lostCause(r, at)
+}
+
+func (o owner) OnRenew(r Result, rtt time.Duration) {
+	if o.onRenew != nil {
+		o.onRenew(r, rtt)
+	}
+}
+
+func (o owner) OnLost(r Reason) {
+	if o.onLost != nil {
+		o.onLost(r)
+	}
+}
+
+func (o owner) OnMaxHold() { call(o.onMaxHold) }
+func (o owner) OnExpect()  { call(o.onExpect) }
+func (o owner) OnExpired() { call(o.onExpired) }
+
+func call(f func()) {
+	if f != nil {
+		f()
+	}
+}
+
 // store is what the keeper renews in; it answers by a function that a test may
 // replace at any time.
 type store struct {
@@ -194,7 +232,7 @@ func TestL08_ErrorIsNoLossTheDeadlineIs(t *testing.T) {
 				defer k.Close()
 				began := time.Now()
 				var reasons []Reason
-				e := hold(t, k, "a", Spec{TTL: ttl, OnLost: func(r Reason) { reasons = append(reasons, r) }})
+				e := hold(t, k, "a", Spec{TTL: ttl, Owner: owner{onLost: func(r Reason) { reasons = append(reasons, r) }}})
 				if got, want := ended(e, began), ttl-Margin(ttl); got != want {
 					t.Errorf("context ended after %v, want %v", got, want)
 				}
@@ -263,11 +301,13 @@ func TestDefiniteLossEndsAtOnce(t *testing.T) {
 		var got []string
 		mark := errors.New("taken by another")
 		e := hold(t, k, "a", Spec{
-			TTL:       30 * time.Second,
-			LostCause: func(r Reason, at time.Time) error { return fmt.Errorf("%w: %s after %v", mark, r, at.Sub(began)) },
-			OnLost:    func(r Reason) { got = append(got, "lost "+string(r)) },
-			OnExpired: func() { got = append(got, "expired") },
-			OnRenew:   func(r Result, _ time.Duration) { got = append(got, fmt.Sprint("renew ", r.State == Lost)) },
+			TTL: 30 * time.Second,
+			Owner: owner{
+				lostCause: func(r Reason, at time.Time) error { return fmt.Errorf("%w: %s after %v", mark, r, at.Sub(began)) },
+				onLost:    func(r Reason) { got = append(got, "lost "+string(r)) },
+				onExpired: func() { got = append(got, "expired") },
+				onRenew:   func(r Result, _ time.Duration) { got = append(got, fmt.Sprint("renew ", r.State == Lost)) },
+			},
 		})
 		if d := ended(e, began); d != 10*time.Second {
 			t.Errorf("context ended after %v, want 10s", d)
@@ -292,8 +332,8 @@ func TestExpiredWhileHeld(t *testing.T) {
 		defer k.Close()
 		began := time.Now()
 		var at []time.Duration
-		overstays := hold(t, k, "a", Spec{TTL: 10 * time.Second, OnExpired: func() { at = append(at, time.Since(began)) }})
-		leaves := hold(t, k, "b", Spec{TTL: 10 * time.Second, OnExpired: func() { t.Error("expired after Remove") }})
+		overstays := hold(t, k, "a", Spec{TTL: 10 * time.Second, Owner: owner{onExpired: func() { at = append(at, time.Since(began)) }}})
+		leaves := hold(t, k, "b", Spec{TTL: 10 * time.Second, Owner: owner{onExpired: func() { t.Error("expired after Remove") }}})
 		<-leaves.Context().Done()
 		leaves.Remove()
 		time.Sleep(time.Minute)
@@ -315,9 +355,11 @@ func TestL16_MaxHold(t *testing.T) {
 		var maxHeld int
 		e := hold(t, k, "a", Spec{
 			TTL: 3 * time.Second, MaxHold: 10 * time.Second,
-			OnLost:    func(r Reason) { t.Errorf("lost: %s", r) },
-			OnMaxHold: func() { maxHeld++ },
-			OnExpired: func() { expired = append(expired, time.Since(began)) },
+			Owner: owner{
+				onLost:    func(r Reason) { t.Errorf("lost: %s", r) },
+				onMaxHold: func() { maxHeld++ },
+				onExpired: func() { expired = append(expired, time.Since(began)) },
+			},
 		})
 		if got := ended(e, began); got != 10*time.Second {
 			t.Errorf("context ended after %v, want max hold", got)
@@ -360,9 +402,11 @@ func TestM12_OutlivedAtTheMoment(t *testing.T) {
 				var at []time.Duration
 				e := hold(t, k, "a", Spec{
 					TTL: 5 * time.Second, Expect: 7 * time.Second,
-					OnExpect: func() { at = append(at, time.Since(began)) },
+					Owner: owner{
+						onExpect: func() { at = append(at, time.Since(began)) },
+					},
 				})
-				short := hold(t, k, "b", Spec{TTL: 5 * time.Second, Expect: 7 * time.Second, OnExpect: func() { t.Error("short run has outlived") }})
+				short := hold(t, k, "b", Spec{TTL: 5 * time.Second, Expect: 7 * time.Second, Owner: owner{onExpect: func() { t.Error("short run has outlived") }}})
 				time.Sleep(6 * time.Second)
 				short.Remove()
 				time.Sleep(6 * time.Second)

@@ -26,6 +26,7 @@ const (
 // single caller does not notice it. It is safe for concurrent use.
 type Batcher struct {
 	runner *Runner
+	spare  sync.Pool // of rides that are over
 
 	mu       sync.Mutex
 	flying   int
@@ -37,37 +38,47 @@ type Batcher struct {
 type ride struct {
 	ctx    context.Context
 	script *Script
-	call   Call
-	late   func(*redis.Cmd)
+	keys   int
+	words  []any
+	late   Late
 
-	cmd  *redis.Cmd
-	done chan struct{} // closed once cmd is set
-	left bool          // the caller is gone; under Batcher.mu
+	answer any
+	err    error
+	landed chan struct{} // gets one once the answer is there, unless the caller is gone
+	left   bool          // the caller is gone; under Batcher.mu
 }
 
-// NewBatcher returns a batcher on a runner.
-func NewBatcher(runner *Runner) *Batcher { return &Batcher{runner: runner} }
+// Late is told of an answer that came after its caller had gone.
+type Late func(answer any, err error)
 
-// Run is [Runner.Run]. It returns at the end of ctx; what had been sent by then
-// with others may still be carried out, and late, unless nil, is then called
-// with the answer, on a goroutine that it must not block.
-func (b *Batcher) Run(ctx context.Context, late func(*redis.Cmd), s *Script, keys []string, args ...any) *redis.Cmd {
+// NewBatcher returns a batcher on a runner.
+func NewBatcher(runner *Runner) *Batcher {
+	return &Batcher{runner: runner, spare: sync.Pool{New: func() any { return &ride{landed: make(chan struct{}, 1)} }}}
+}
+
+// Run runs a script and returns its answer, or the error in its place. Of the
+// words so many are keys, the others arguments; they must not be changed any
+// more. It returns at the end of ctx; what had been sent by then with others may
+// still be carried out, and late, unless nil, is then called with the answer, on
+// a goroutine of its own.
+func (b *Batcher) Run(ctx context.Context, late Late, s *Script, keys int, words ...any) (any, error) {
 	b.mu.Lock()
-	if now := time.Now(); b.mayStart(now) {
+	now := time.Now()
+	starts := b.mayStart(now)
+	if starts {
 		b.flying++
 		b.departed = now
 		if len(b.queue) == 0 {
 			b.mu.Unlock()
-			defer b.landed(ctx)
-			return b.runner.runOne(ctx, s, keys, args)
+			return b.alone(ctx, s, keys, words)
 		}
-		r := b.enqueue(ctx, late, s, keys, args)
-		rides := b.board()
-		b.mu.Unlock()
-		go b.fly(ctx, rides)
-		return b.await(r)
 	}
-	r := b.enqueue(ctx, late, s, keys, args)
+	r := b.spare.Get().(*ride)
+	r.ctx, r.script, r.keys, r.words, r.late = ctx, s, keys, words, late
+	b.queue = append(b.queue, r)
+	if starts {
+		go b.fly(b.board())
+	}
 	b.mu.Unlock()
 	return b.await(r)
 }
@@ -76,13 +87,28 @@ func (b *Batcher) mayStart(now time.Time) bool {
 	return b.flying < fewFlights || b.flying < mostFlights && now.Sub(b.departed) > patience
 }
 
-func (b *Batcher) enqueue(ctx context.Context, late func(*redis.Cmd), s *Script, keys []string, args []any) *ride {
-	r := &ride{ctx: ctx, script: s, call: Call{Keys: keys, Args: args}, late: late, done: make(chan struct{})}
-	b.queue = append(b.queue, r)
-	return r
+// alone is the flight of one caller.
+func (b *Batcher) alone(ctx context.Context, s *Script, keys int, words []any) (any, error) {
+	defer func() {
+		if rides := b.next(); len(rides) > 0 {
+			go b.fly(rides)
+		}
+	}()
+	flagged, err := b.runner.Shebang(ctx)
+	if err != nil {
+		return nil, err
+	}
+	form := b.runner.form(s, flagged)
+	cmd := form.command(ctx, keys, words)
+	_ = b.runner.client.Process(ctx, cmd)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		cmd = form.inFull(ctx, cmd)
+		_ = b.runner.client.Process(ctx, cmd)
+	}
+	return cmd.Result()
 }
 
-// board takes those who wait and are still there.
+// board takes those who wait and are still there. Called with b.mu held.
 func (b *Batcher) board() []*ride {
 	rides := make([]*ride, 0, len(b.queue))
 	for _, r := range b.queue {
@@ -90,57 +116,77 @@ func (b *Batcher) board() []*ride {
 			rides = append(rides, r)
 		}
 	}
-	b.queue = nil
+	clear(b.queue)
+	b.queue = b.queue[:0]
 	return rides
 }
 
-func (b *Batcher) await(r *ride) *redis.Cmd {
-	select {
-	case <-r.done:
-		return r.cmd
-	case <-r.ctx.Done():
-	}
+// next ends a flight, or returns those who take its place.
+func (b *Batcher) next() []*ride {
 	b.mu.Lock()
-	r.left = true
-	b.mu.Unlock()
-	cmd := redis.NewCmd(r.ctx)
-	cmd.SetErr(r.ctx.Err())
-	return cmd
-}
-
-// landed ends a flight, or lets those who wait take its place.
-func (b *Batcher) landed(ctx context.Context) {
-	b.mu.Lock()
+	defer b.mu.Unlock()
 	rides := b.board()
 	if len(rides) == 0 {
 		b.flying--
-		b.mu.Unlock()
-		return
+		return nil
 	}
 	b.departed = time.Now()
-	b.mu.Unlock()
-	go b.fly(ctx, rides)
+	return rides
 }
 
-// fly sends rides in one pipeline. It goes on until the last of them would have
-// given up; of ctx, which is anyone's, only the values are used.
-func (b *Batcher) fly(ctx context.Context, rides []*ride) {
-	defer b.landed(ctx)
-	ctx = context.WithoutCancel(ctx)
+func (b *Batcher) await(r *ride) (any, error) {
+	select {
+	case <-r.landed:
+		return b.unboard(r)
+	case <-r.ctx.Done():
+	}
+	b.mu.Lock()
+	select {
+	case <-r.landed:
+		b.mu.Unlock()
+		return b.unboard(r)
+	default:
+	}
+	r.left = true
+	b.mu.Unlock()
+	return nil, r.ctx.Err()
+}
+
+// unboard takes the answer and keeps the ride for another caller.
+func (b *Batcher) unboard(r *ride) (any, error) {
+	answer, err := r.answer, r.err
+	*r = ride{landed: r.landed}
+	b.spare.Put(r)
+	return answer, err
+}
+
+// fly sends rides, each time in one pipeline, until nobody waits any more.
+func (b *Batcher) fly(rides []*ride) {
+	for len(rides) > 0 {
+		b.flight(rides)
+		b.mu.Lock()
+		for _, r := range rides {
+			switch {
+			case !r.left:
+				r.landed <- struct{}{}
+			case r.late != nil:
+				go r.late(r.answer, r.err)
+			}
+		}
+		b.mu.Unlock()
+		rides = b.next()
+	}
+}
+
+// flight goes on until the last of the rides would have given up.
+func (b *Batcher) flight(rides []*ride) {
+	ctx := context.WithoutCancel(rides[0].ctx)
 	if end, ok := lastDeadline(rides); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
 	}
 	b.runner.runRides(ctx, rides)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, r := range rides {
-		close(r.done)
-		if r.left && r.late != nil {
-			go r.late(r.cmd)
-		}
-	}
 }
 
 // lastDeadline is false if one of them has none.
@@ -157,98 +203,99 @@ func lastDeadline(rides []*ride) (last time.Time, ok bool) {
 	return last, true
 }
 
-func (r *Runner) runOne(ctx context.Context, s *Script, keys []string, args []any) *redis.Cmd {
-	cmd := r.Run(ctx, s, keys, args...)
-	if !s.joint {
-		return cmd
-	}
-	if list, err := cmd.Slice(); err == nil && len(list) == 1 { // no other command is made for one
-		if own, ok := list[0].(error); ok {
-			cmd.SetErr(own)
-		} else {
-			cmd.SetVal(list[0])
-		}
-		return cmd
-	}
-	return answers(ctx, cmd, 1)[0]
-}
-
-// answers takes the answer of a joint script apart.
-func answers(ctx context.Context, joint *redis.Cmd, n int) []*redis.Cmd {
-	list, err := joint.Slice()
-	if err == nil && len(list) != n {
-		err = fmt.Errorf("redisconn: %d answers of a script for %d callers", len(list), n)
-	}
-	cmds := make([]*redis.Cmd, n)
-	for i := range cmds {
-		cmds[i] = redis.NewCmd(ctx)
-		if err != nil {
-			cmds[i].SetErr(err)
-			continue
-		}
-		if own, ok := list[i].(error); ok {
-			cmds[i].SetErr(own)
-			continue
-		}
-		cmds[i].SetVal(list[i])
-	}
-	return cmds
-}
-
 // group is what one command is sent for.
 type group struct {
 	script *Script
-	call   Call
 	rides  []*ride
+	keys   int
+	words  int
+	cmd    *redis.Cmd
 }
 
 // grouped joins the rides of each joint script; all others have a command of
 // their own.
-func grouped(rides []*ride) []*group {
-	var groups []*group
-	joint := map[*Script]*group{}
+func grouped(rides []*ride) []group {
+	groups := make([]group, 0, 4)
+next:
 	for _, one := range rides {
-		g := joint[one.script]
-		if g == nil {
-			g = &group{script: one.script}
-			groups = append(groups, g)
-			if one.script.joint {
-				joint[one.script] = g
+		if one.script.joint {
+			for i := range groups {
+				if g := &groups[i]; g.script == one.script {
+					g.add(one)
+					continue next
+				}
 			}
 		}
-		g.rides = append(g.rides, one)
-		g.call.Keys = append(g.call.Keys, one.call.Keys...)
-		g.call.Args = append(g.call.Args, one.call.Args...)
+		groups = append(groups, group{script: one.script})
+		groups[len(groups)-1].add(one)
 	}
 	return groups
 }
 
+func (g *group) add(r *ride) {
+	g.rides = append(g.rides, r)
+	g.keys += r.keys
+	g.words += len(r.words)
+}
+
+// joined are the words of all rides, the keys first.
+func (g *group) joined() []any {
+	if len(g.rides) == 1 {
+		return g.rides[0].words
+	}
+	words := make([]any, 0, g.words)
+	for _, r := range g.rides {
+		words = append(words, r.words[:r.keys]...)
+	}
+	for _, r := range g.rides {
+		words = append(words, r.words[r.keys:]...)
+	}
+	return words
+}
+
+// answer gives each ride its own.
+func (g *group) answer(reply any, err error) {
+	if len(g.rides) == 1 {
+		g.rides[0].answer, g.rides[0].err = reply, err
+		return
+	}
+	list, ok := reply.([]any)
+	if err == nil && (!ok || len(list) != len(g.rides)) {
+		err = fmt.Errorf("redisconn: %d answers of a script for %d callers", len(list), len(g.rides))
+	}
+	for i, r := range g.rides {
+		if err != nil {
+			r.err = err
+		} else if own, ok := list[i].(error); ok {
+			r.err = own
+		} else {
+			r.answer = list[i]
+		}
+	}
+}
+
 func (r *Runner) runRides(ctx context.Context, rides []*ride) {
 	groups := grouped(rides)
-	cmds := make([]*redis.Cmd, len(groups))
 	flagged, err := r.Shebang(ctx)
-	if err == nil {
-		_, _ = r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, g := range groups {
-				cmds[i] = r.form(g.script, flagged).EvalSha(ctx, p, g.call.Keys, g.call.Args...)
-			}
-			return nil
-		})
+	if err != nil {
+		for i := range groups {
+			groups[i].answer(nil, err)
+		}
+		return
 	}
-	for i, g := range groups {
-		switch {
-		case err != nil:
-			cmds[i] = redis.NewCmd(ctx)
-			cmds[i].SetErr(err)
-		case redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT"):
-			cmds[i] = r.form(g.script, flagged).Eval(ctx, r.client, g.call.Keys, g.call.Args...)
+	cmds := make([]redis.Cmder, len(groups))
+	for i := range groups {
+		g := &groups[i]
+		g.cmd = r.form(g.script, flagged).command(ctx, g.keys, g.joined())
+		cmds[i] = g.cmd
+	}
+	_, _ = r.client.Pipelined(ctx, func(p redis.Pipeliner) error { return p.BatchProcess(ctx, cmds...) })
+	for i := range groups {
+		g := &groups[i]
+		if redis.HasErrorPrefix(g.cmd.Err(), "NOSCRIPT") {
+			g.cmd = r.form(g.script, flagged).inFull(ctx, g.cmd)
+			_ = r.client.Process(ctx, g.cmd)
 		}
-		if !g.script.joint {
-			g.rides[0].cmd = cmds[i]
-			continue
-		}
-		for j, cmd := range answers(ctx, cmds[i], len(g.rides)) {
-			g.rides[j].cmd = cmd
-		}
+		g.answer(g.cmd.Result())
 	}
 }

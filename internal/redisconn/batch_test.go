@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/solobeat/solobeat/internal/redisconn"
 	"github.com/solobeat/solobeat/internal/testkit"
 )
@@ -23,7 +21,7 @@ func echoes() map[string]*redisconn.Script {
 			for i, key in ipairs(KEYS) do
 				if ARGV[i] == 'bad' then out[i] = {err = 'ERR bad ' .. key} else out[i] = {key, ARGV[i]} end
 			end
-			return out`),
+			return #KEYS == 1 and out[1] or out`),
 		"plain": redisconn.NewScript(`
 			if ARGV[1] == 'bad' then return {err = 'ERR bad ' .. KEYS[1]} end
 			return {KEYS[1], ARGV[1]}`),
@@ -51,7 +49,8 @@ func TestBatcherAnswersEachCaller(t *testing.T) {
 						if (i+j)%5 == 0 {
 							arg = "bad"
 						}
-						got, err := b.Run(t.Context(), nil, s, []string{key}, arg).StringSlice()
+						answer, err := b.Run(t.Context(), nil, s, 1, key, arg)
+						got, _ := answer.([]any)
 						if arg == "bad" {
 							if err == nil || !strings.Contains(err.Error(), "bad "+key) {
 								t.Errorf("%v, %v: want the error of %s", got, err, key)
@@ -84,7 +83,7 @@ func TestBatcherTellsTheLate(t *testing.T) {
 	admin, c := srv.Client(t), srv.Client(t)
 	b := redisconn.NewBatcher(redisconn.NewRunner(c))
 	s := echoes()["joint"]
-	if err := b.Run(t.Context(), nil, s, []string{"warm"}, "x").Err(); err != nil {
+	if _, err := b.Run(t.Context(), nil, s, 1, "warm", "x"); err != nil {
 		t.Fatal(err)
 	}
 	var told atomic.Int64
@@ -101,12 +100,12 @@ func TestBatcherTellsTheLate(t *testing.T) {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				late := func(cmd *redis.Cmd) {
-					if got, err := cmd.StringSlice(); err == nil && got[0] == fmt.Sprint(i) {
+				late := func(answer any, err error) {
+					if got, _ := answer.([]any); err == nil && got[0] == fmt.Sprint(i) {
 						told.Add(1)
 					}
 				}
-				err := b.Run(ctx, late, s, []string{fmt.Sprint(i)}, "x").Err()
+				_, err := b.Run(ctx, late, s, 1, fmt.Sprint(i), "x")
 				if i%2 == 0 && err != nil || i%2 == 1 && err == nil {
 					t.Errorf("caller %d with %v: %v", i, patience, err)
 				}

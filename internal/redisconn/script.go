@@ -6,8 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,8 +16,41 @@ import (
 // Script is a Lua script in the two forms that servers take: plain, and with
 // a shebang line that carries flags (Redis 7, Valkey).
 type Script struct {
-	plain, flagged *redis.Script
+	plain, flagged form
 	joint          bool
+}
+
+// form is one form of a script, with the words of its command.
+type form struct {
+	*redis.Script
+	source, hash any
+}
+
+func newForm(source string) form {
+	s := redis.NewScript(source)
+	return form{Script: s, source: source, hash: s.Hash()}
+}
+
+// command is EVALSHA.
+func (f form) command(ctx context.Context, keys int, words []any) *redis.Cmd {
+	all := make([]any, 0, 3+len(words))
+	all = append(all, "evalsha", f.hash, keys)
+	return command(ctx, keys, append(all, words...))
+}
+
+// inFull is EVAL of what a server did not know by its hash.
+func (f form) inFull(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
+	all := slices.Clone(cmd.Args())
+	all[0], all[1] = "eval", f.source
+	return command(ctx, all[2].(int), all)
+}
+
+func command(ctx context.Context, keys int, all []any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx, all...)
+	if keys > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	return cmd
 }
 
 // NewScript makes a script from its source, which must not begin with a
@@ -24,18 +58,18 @@ type Script struct {
 // takes them: only for scripts that complete, release or move what is there,
 // never for one that claims, since a full server must refuse a claim.
 func NewScript(source string, flags ...string) *Script {
-	s := &Script{plain: redis.NewScript(source)}
+	s := &Script{plain: newForm(source)}
 	s.flagged = s.plain
 	if len(flags) > 0 {
-		s.flagged = redis.NewScript("#!lua flags=" + strings.Join(flags, ",") + "\n" + source)
+		s.flagged = newForm("#!lua flags=" + strings.Join(flags, ",") + "\n" + source)
 	}
 	return s
 }
 
 // NewJointScript makes a script that does the same for several callers in one
 // run: their keys and arguments stand one after the other, as many for each, and
-// it returns a list with the answer, or the error, for each. A [Batcher] gives
-// each caller its own.
+// it returns a list with the answer, or the error, for each; for one caller it
+// returns that alone. A [Batcher] gives each caller its own.
 func NewJointScript(source string, flags ...string) *Script {
 	s := NewScript(source, flags...)
 	s.joint = true
@@ -45,6 +79,7 @@ func NewJointScript(source string, flags ...string) *Script {
 // Scripter is what a [Runner] needs of a client; every go-redis client has it.
 type Scripter interface {
 	redis.Scripter
+	Process(ctx context.Context, cmd redis.Cmder) error
 	Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
 }
 
@@ -52,39 +87,43 @@ type Scripter interface {
 // takes a shebang, by loading a one-liner: versions lie (Valkey, proxies).
 type Runner struct {
 	client Scripter
-
-	mu      sync.Mutex
-	probed  bool
-	shebang bool
+	takes  atomic.Int32 // what it has found out
 }
+
+// What is known of a server.
+const (
+	unknown int32 = iota
+	takesShebang
+	takesNone
+)
 
 // NewRunner returns a runner on client.
 func NewRunner(client Scripter) *Runner { return &Runner{client: client} }
 
 // NewPlainRunner returns a runner that never puts a shebang in front, so that
 // tests can try both forms on one server.
-func NewPlainRunner(client Scripter) *Runner { return &Runner{client: client, probed: true} }
+func NewPlainRunner(client Scripter) *Runner {
+	r := &Runner{client: client}
+	r.takes.Store(takesNone)
+	return r
+}
 
 // Shebang reports whether the server takes scripts with a shebang line.
 func (r *Runner) Shebang(ctx context.Context) (bool, error) {
-	r.mu.Lock()
-	if r.probed {
-		defer r.mu.Unlock()
-		return r.shebang, nil
+	if known := r.takes.Load(); known != unknown {
+		return known == takesShebang, nil
 	}
-	r.mu.Unlock() // never hold a mutex across I/O; two probes at once do no harm
-	err := r.client.ScriptLoad(ctx, "#!lua flags=allow-oom\nreturn 1").Err()
+	err := r.client.ScriptLoad(ctx, "#!lua flags=allow-oom\nreturn 1").Err() // two at once do no harm
 	var reply redis.Error
 	switch {
 	case err == nil:
+		r.takes.Store(takesShebang)
+		return true, nil
 	case errors.As(err, &reply) && !Transient(err):
-	default:
-		return false, fmt.Errorf("redisconn: probe of script flags: %w", err)
+		r.takes.Store(takesNone)
+		return false, nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.probed, r.shebang = true, err == nil
-	return r.shebang, nil
+	return false, fmt.Errorf("redisconn: probe of script flags: %w", err)
 }
 
 // Run runs the script: EVALSHA, and EVAL if the server does not know it yet.
@@ -98,7 +137,7 @@ func (r *Runner) Run(ctx context.Context, s *Script, keys []string, args ...any)
 	return r.form(s, flagged).Run(ctx, r.client, keys, args...)
 }
 
-func (r *Runner) form(s *Script, flagged bool) *redis.Script {
+func (r *Runner) form(s *Script, flagged bool) form {
 	if flagged {
 		return s.flagged
 	}

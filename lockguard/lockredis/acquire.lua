@@ -12,13 +12,14 @@
 -- ARGV[6i+5]  instance id, may be empty
 -- ARGV[6i+6]  number that the caller adds to the fence
 --
--- Returns one reply per lock:
+-- Returns per lock:
 --   the fence, a text                                 granted, or ours already
 --   { 0, pttl, task, instance, since, fence, base, kept}  busy; known holder;
 --                                                     kept is 1 after its release
 --   { 0, pttl}                                        busy; a holder without data
 --   {-1, type}                                        the key is no string
--- or the error that this lock has met; that of a single one is the script's.
+-- or the error that this lock has met. For a single lock it is the script's own,
+-- in a list for several.
 --
 -- Never run with allow-oom: a full server must refuse a claim.
 
@@ -101,9 +102,4 @@ for i = 0, #KEYS / 2 - 1 do
   end
   replies[i + 1] = reply
 end
-
-local first = replies[1]
-if #KEYS == 2 and type(first) == 'table' and first.err then
-  return first
-end
-return replies
+return #KEYS == 2 and replies[1] or replies

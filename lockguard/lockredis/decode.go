@@ -74,16 +74,18 @@ func decodeRenew(code int64) lockguard.RenewResult {
 	return lockguard.RenewResult{Err: fmt.Errorf("%w: renew: %d", errReply, code)}
 }
 
-func decodeRelease(code int64) (lockguard.Release, error) {
-	switch code {
-	case codeOurs:
-		return lockguard.Released, nil
-	case codeKept:
-		return lockguard.Kept, nil
-	case codeGone, codeTaken:
-		return lockguard.NotHeld, nil
+func decodeRelease(answer any) (lockguard.Release, error) {
+	if code, ok := answer.(int64); ok {
+		switch code {
+		case codeOurs:
+			return lockguard.Released, nil
+		case codeKept:
+			return lockguard.Kept, nil
+		case codeGone, codeTaken:
+			return lockguard.NotHeld, nil
+		}
 	}
-	return lockguard.ReleaseUnknown, fmt.Errorf("%w: release: %d", errReply, code)
+	return lockguard.ReleaseUnknown, fmt.Errorf("%w: release: %v", errReply, answer)
 }
 
 // holderOf decodes {code, pttl} and {code, pttl, task, instance, since, fence,

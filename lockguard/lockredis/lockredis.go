@@ -149,19 +149,21 @@ func (b *Backend) TryAcquire(ctx context.Context, a lockguard.Attempt) (lockguar
 	if need := max(a.MaxHold, a.MinHold) + a.TTL; need > companionLife {
 		life = strconv.FormatInt(need.Milliseconds(), 10)
 	}
-	late := func(cmd *redis.Cmd) { // granted to who has gone
-		if reply, err := cmd.Result(); err == nil {
-			if _, err := decodeAcquire(a.Key, a.FenceBase, reply); err == nil {
-				b.giveBack(ctx, lockguard.Ref{Key: a.Key, Token: a.Token})
-			}
+	ref, base := lockguard.Ref{Key: a.Key, Token: a.Token}, a.FenceBase
+	late := func(answer any, err error) { // granted to who has gone
+		if err != nil {
+			return
+		}
+		if _, err := decodeAcquire(ref.Key, base, answer); err == nil {
+			b.giveBack(ctx, ref)
 		}
 	}
-	reply, err := b.batcher.Run(ctx, late, b.acquire, []string{a.Key, b.companion(a.Key)},
-		a.Token, a.TTL.Milliseconds(), life, a.TaskID, a.Instance, a.FenceBase).Result()
+	answer, err := b.batcher.Run(ctx, late, b.acquire, 2, a.Key, b.companion(a.Key),
+		a.Token, a.TTL.Milliseconds(), life, a.TaskID, a.Instance, a.FenceBase)
 	if err != nil {
 		return lockguard.Grant{}, err
 	}
-	return decodeAcquire(a.Key, a.FenceBase, reply)
+	return decodeAcquire(a.Key, a.FenceBase, answer)
 }
 
 // Renew implements lockguard.Backend.
@@ -196,12 +198,12 @@ func (b *Backend) Renew(ctx context.Context, rs []lockguard.Renewal) []lockguard
 
 // Release implements lockguard.Backend.
 func (b *Backend) Release(ctx context.Context, r lockguard.Ref, keep time.Duration) (lockguard.Release, error) {
-	code, err := b.batcher.Run(ctx, nil, b.release, []string{r.Key, b.companion(r.Key)},
-		r.Token, b.channel, max(0, keep).Milliseconds()).Int64()
+	answer, err := b.batcher.Run(ctx, nil, b.release, 2, r.Key, b.companion(r.Key),
+		r.Token, b.channel, max(0, keep).Milliseconds())
 	if err != nil {
 		return lockguard.ReleaseUnknown, err
 	}
-	return decodeRelease(code)
+	return decodeRelease(answer)
 }
 
 // giveBack releases what nobody knows to be held; should it fail, the lock runs

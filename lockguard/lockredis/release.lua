@@ -10,12 +10,13 @@
 -- ARGV[3i+2]  channel of releases
 -- ARGV[3i+3]  min hold in ms, counted from the grant; 0 for none
 --
--- Returns one code per lock:
+-- Returns per lock:
 --    2  kept
 --    1  released
 --    0  gone: there is no such key
 --   -1  taken: another token, or a key of another type; left alone
--- or the error that this lock has met; that of a single one is the script's.
+-- or the error that this lock has met. For a single lock it is the script's own,
+-- in a list for several.
 
 local call = redis.pcall
 
@@ -80,9 +81,4 @@ for i = 0, #KEYS / 2 - 1 do
   end
   replies[i + 1] = reply
 end
-
-local first = replies[1]
-if #KEYS == 2 and type(first) == 'table' and first.err then
-  return first
-end
-return replies
+return #KEYS == 2 and replies[1] or replies
