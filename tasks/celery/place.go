@@ -102,6 +102,6 @@ func (p *place) wait(ctx context.Context, turn <-chan struct{}) error {
 	}
 	p.q.mu.Lock()
 	defer p.q.mu.Unlock()
-	p.q.handled(p.q.patience)
+	p.q.handling = max(p.q.handling, p.q.patience) // no more ahead until it is over
 	return fmt.Errorf("%w within %v", tasks.ErrNoSlot, p.q.patience)
 }

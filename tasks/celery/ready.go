@@ -121,9 +121,15 @@ func (q *readyQueue) over(p *place) {
 	p.state = idle
 }
 
-// handled notes how long a handler took. The average rises at once and falls
-// slowly: to begin too few costs little.
-func (q *readyQueue) handled(took time.Duration) { q.handling = max(averaged(q.handling, took), took) }
+// handled notes how long a handler took. One that was kept off its CPU for a
+// while must not count for all: what is longer than usual counts as four times
+// the usual at most.
+func (q *readyQueue) handled(took time.Duration) {
+	if q.handling > 0 {
+		took = min(took, 4*q.handling)
+	}
+	q.handling = averaged(q.handling, took)
+}
 
 func averaged(was, now time.Duration) time.Duration {
 	if was == 0 {
