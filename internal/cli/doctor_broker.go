@@ -203,9 +203,8 @@ func (d *doctor) unlisted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		d.add("dead letters", verdictFail, "give the workers' user the ACL rule +xadd, and see that solobeat:<namespace>:dead:<queue> is a stream; then LMOVE them to their queue, RIGHT LEFT",
-			"%d messages could not be put into the stream of the dead letters, and are kept in the list %s, which dead list does not show", found[key], key)
+	for _, u := range found {
+		d.add("dead letters", verdictFail, unlistedCure, "%s", unlistedText(u))
 	}
 	return nil
 }

@@ -121,6 +121,7 @@ func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycl
 	switch state {
 	case cycleDone:
 		runs := r.ints(3)
+		came := len(raws) + e.splitDiverted(c, out)
 		if r.err != nil {
 			return nil, r.err
 		}
@@ -140,10 +141,6 @@ func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycl
 			return newItem(e.keys.tag(self.id, first+int64(i), from[i].step), self, from[i], []byte(raws[i]), takenAt, taken)
 		}
 		out.taken = len(raws)
-		came := len(raws)
-		for i := 1; i < len(out.diverted); i += 2 {
-			came += int(out.diverted[i])
-		}
 		out.full = came >= c.want
 	case cycleAgain:
 		out.taken = len(raws) / 2
@@ -200,7 +197,10 @@ func (e *Engine) settle(ctx context.Context, notAlive string, ops []settleOp) ([
 	}
 	mine := make([]bool, len(done))
 	for i, d := range done {
-		mine[i] = d == 1
+		mine[i] = d == settleDone || d == settleBeside
+		if d == settleBeside && ops[i].op.Dead != nil {
+			ops[i].op.Dead.beside = true
+		}
 	}
 	return mine, nil
 }
