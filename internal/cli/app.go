@@ -323,6 +323,18 @@ func (c *program) schedule(cfg *config.Config) ([]*scheduler.Job, error) {
 	return jobs, err
 }
 
+// withSchedule adds to the errors of solobeat.yaml those of the schedule that it
+// names, so that a start tells both.
+func (c *program) withSchedule(err error) error {
+	var ps config.Problems
+	named := config.NamedSchedule(c.configFile(), c.env)
+	if named == "" || !errors.As(err, &ps) {
+		return err
+	}
+	_, more, _ := config.LoadSchedule(named)
+	return slices.Concat(ps, more)
+}
+
 // readSchedule reads the schedule file by itself and together with the
 // configuration that names it. The problems hold the warnings too; if only both
 // together are wrong, there are jobs beside the error.

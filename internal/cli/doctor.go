@@ -172,8 +172,14 @@ func (d *doctor) readConfig(c *program) error {
 	problems := config.CheckEnv(c.environ)
 	cfg, more, err := config.Load(path, c.env)
 	problems = append(problems, more...)
-	if err == nil && cfg.Schedule.File != "" {
+	named := config.NamedSchedule(path, c.env)
+	switch {
+	case named == "":
+	case err == nil:
 		d.jobs, more, err = readSchedule(cfg)
+		problems = append(problems, more...)
+	default:
+		_, more, _ = config.LoadSchedule(named)
 		problems = append(problems, more...)
 	}
 	for _, p := range problems {
