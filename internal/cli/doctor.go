@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,8 +162,8 @@ func (d *doctor) add(check, verdict, cure, format string, args ...any) {
 }
 
 // failed tells of a check that an error has ended.
-func (d *doctor) failed(check string, err error) {
-	d.add(check, verdictFail, redisconn.Cure(err), "%s", err)
+func (d *doctor) failed(ctx context.Context, check string, err error) {
+	d.add(check, verdictFail, cmp.Or(redisconn.Cure(err), rightsCure(ctx, d.s, err)), "%s", err)
 }
 
 // readConfig reads both files as a worker does, but goes on with what is wrong:

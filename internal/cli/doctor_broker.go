@@ -94,7 +94,7 @@ func (d *doctor) broker(ctx context.Context, results bool) {
 	for _, s := range steps {
 		try, cancel := context.WithTimeout(ctx, doctorTry)
 		if err := s.run(try); err != nil {
-			d.failed(s.name, err)
+			d.failed(ctx, s.name, err)
 		}
 		cancel()
 	}
@@ -110,6 +110,9 @@ func (d *doctor) acl(ctx context.Context) error {
 		return err
 	}
 	if err := e.Probe(ctx); err != nil {
+		if redisconn.Denied(err.Error()) {
+			return redisconn.WithCure(err, allRights)
+		}
 		return err
 	}
 	d.add("acl", verdictOK, "", "the server allows what a worker needs")

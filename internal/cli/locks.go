@@ -133,7 +133,11 @@ func (c *program) locksList(ctx context.Context) error {
 	for _, v := range views {
 		t.rows = append(t.rows, []string{v.Key, v.holder(), sinceText(v.Since), short(time.Duration(v.LeftMS) * time.Millisecond), fmt.Sprint(v.Fence)})
 	}
-	return errors.Join(append(broken, c.print(views, t, "no lock is held"))...)
+	empty := "no lock is held"
+	if len(broken) > 0 {
+		empty = "no lock that could be read is held"
+	}
+	return errors.Join(append(broken, c.print(views, t, empty))...)
 }
 
 // holder is who holds the lock: the task, and the replica that runs it.
