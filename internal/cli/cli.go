@@ -105,7 +105,7 @@ func message(err error) string {
 	if cure := redisconn.Cure(err); cure != "" {
 		msg += " (" + cure + ")"
 	}
-	if redisconn.Denied(msg) {
+	if refusalOf(err) != "" {
 		msg += "; " + allRights
 	}
 	return printableLines(msg)

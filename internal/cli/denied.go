@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -15,12 +16,22 @@ import (
 // allRights names the page that has the ACL rules that are enough.
 const allRights = "all rights that are needed: docs/operations.md#redis"
 
+// refusalOf is what a server said of a permission that is missing, "" for any
+// other error.
+func refusalOf(err error) string {
+	var reply redis.Error
+	if errors.As(err, &reply) && redisconn.Denied(reply.Error()) {
+		return reply.Error()
+	}
+	return ""
+}
+
 // rightsCure names the permissions that a server's refusal is about, "" if it is
 // about none, or its text has them. Of a script a server tells only that it may
 // not do something; then the user's commands are tried.
 func rightsCure(ctx context.Context, s *stores, err error) string {
-	text := err.Error()
-	if !redisconn.Denied(text) || strings.Contains(text, "ACL rule") || redisconn.Cure(err) != "" {
+	text := refusalOf(err)
+	if text == "" || strings.Contains(err.Error(), "ACL rule") || redisconn.Cure(err) != "" {
 		return ""
 	}
 	if cure := redisconn.PermissionCure(text, ""); cure != "" {
@@ -38,7 +49,7 @@ func rightsCure(ctx context.Context, s *stores, err error) string {
 
 // withRights adds to a command's error what permission is missing.
 func (c *program) withRights(ctx context.Context, err error) error {
-	if c.cfg == nil || !redisconn.Denied(err.Error()) {
+	if c.cfg == nil || refusalOf(err) == "" {
 		return err
 	}
 	s, fail := openStores(c.cfg, slog.New(slog.DiscardHandler), "rights")

@@ -110,7 +110,7 @@ func (d *doctor) acl(ctx context.Context) error {
 		return err
 	}
 	if err := e.Probe(ctx); err != nil {
-		if redisconn.Denied(err.Error()) {
+		if refusalOf(err) != "" {
 			return redisconn.WithCure(err, allRights)
 		}
 		return err
