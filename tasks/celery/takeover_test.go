@@ -347,9 +347,9 @@ func TestJanitorFindsOrphans(t *testing.T) {
 		}
 	}
 	entry := func(id string) string {
-		return string(wire.UnackedEntry([]byte(envelope(t, emptyBody, func(m map[string]any) {
+		return "[" + envelope(t, emptyBody, func(m map[string]any) {
 			m["headers"].(map[string]any)["id"] = id
-		})), "", "celery"))
+		}) + wire.UnackedSuffix("", "celery")
 	}
 	orphan := newInstance()
 	put(k.tag(orphan, 5001, 0), entry("orphan"))
