@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/solobeat/solobeat/internal/testkit"
+	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/tasks"
 )
 
@@ -78,6 +79,14 @@ func TestEveryKeyIsDescribed(t *testing.T) {
 	n += walk("", rootShape(d, newConfigReader(d, nil).root, "solobeat.yaml", map[string]string{"tasks": "tasks"}))
 	if n < 130 {
 		t.Errorf("%d keys: the walk misses some", n)
+	}
+}
+
+// What a file may say is what a guard may carry and a lock takes.
+func TestFenceBaseHasOneBound(t *testing.T) {
+	t.Parallel()
+	if tasks.MaxFenceBase != lockguard.MaxFenceBase {
+		t.Errorf("guards: %d, locks: %d", uint64(tasks.MaxFenceBase), uint64(lockguard.MaxFenceBase))
 	}
 }
 

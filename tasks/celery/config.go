@@ -152,7 +152,7 @@ func (c *Config) defaults() {
 		c.NodeName = DefaultNodeName()
 	}
 	if c.Instance == "" {
-		c.Instance = newInstance()
+		c.Instance = NewInstance()
 	}
 	if c.PoisonAfter == 0 {
 		c.PoisonAfter = MinPoisonAfter

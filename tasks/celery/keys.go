@@ -136,7 +136,9 @@ func (k keys) parseTag(tag string) (parsedTag, bool) {
 	return t, err == nil && validInstance(t.owner)
 }
 
-func newInstance() string {
+// NewInstance returns a new instance id, for [Config].Instance: 16 random bytes
+// as 32 hexadecimal digits.
+func NewInstance() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])

@@ -113,7 +113,7 @@ func TestParkMarksWhatHasBegun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	e := r.engine(Config{}, nil)
-	self := &replica{id: newInstance(), ctx: context.Background()}
+	self := &replica{id: NewInstance(), ctx: context.Background()}
 	src := e.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
 	for _, begun := range []bool{false, true} {
@@ -132,7 +132,7 @@ func TestParksForAStoreGrowUnderALock(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	e := r.engine(Config{}, nil)
-	self := &replica{id: newInstance(), ctx: context.Background()}
+	self := &replica{id: NewInstance(), ctx: context.Background()}
 	src := e.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
 	down := tasks.Outcome{Kind: tasks.Parked, WonLock: true, Err: errors.New("down"), Park: tasks.Park{Reason: tasks.ParkStore}}
@@ -151,7 +151,7 @@ func TestOnlyWhatHasBegunComesBackMarked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	e := r.engine(Config{}, nil)
-	self := &replica{id: newInstance(), ctx: context.Background()}
+	self := &replica{id: NewInstance(), ctx: context.Background()}
 	src := e.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
 	for _, begun := range []bool{false, true} {
