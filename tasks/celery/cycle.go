@@ -196,10 +196,10 @@ func (e *Engine) settle(ctx context.Context, notAlive string, ops []settleOp) ([
 		return nil, r.err
 	}
 	mine := make([]bool, len(done))
-	for i, d := range done {
-		mine[i] = d == settleDone || d == settleBeside
-		if d == settleBeside && ops[i].op.Dead != nil {
-			ops[i].op.Dead.beside = true
+	for i, o := range ops {
+		mine[i] = done[i] == settleDone || done[i] == settleBeside
+		if done[i] == settleBeside {
+			o.op.Dead.beside = true
 		}
 	}
 	return mine, nil

@@ -3,7 +3,6 @@ package celery
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -155,7 +154,7 @@ func (e *Engine) unparkOne(ctx context.Context, tag string, value []byte) error 
 	switch {
 	case err != nil || !mine[0]:
 	case o.op.Dead != nil:
-		e.died(slog.LevelWarn, it, o.op.Dead, "a parked message that no index held")
+		e.died(e.log.Warn, it, o.op.Dead, "a parked message that no index held")
 	default:
 		e.log.Warn("a parked message that no index held was put back", "task", it.taskName(), "task_id", it.taskID())
 	}

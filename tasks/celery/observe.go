@@ -1,8 +1,6 @@
 package celery
 
 import (
-	"context"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -80,14 +78,14 @@ const keptBeside = " went to a list beside the dead letters, since their stream 
 
 // died tells that a message has become a dead letter, and where it lies. The
 // list of what lies beside the others keeps no reason, so the log must.
-func (e *Engine) died(level slog.Level, it *item, d *deadNote, what string, more ...any) {
+func (e *Engine) died(log func(msg string, args ...any), it *item, d *deadNote, what string, more ...any) {
 	attrs := append([]any{"task", it.taskName(), "task_id", it.taskID(), "queue", d.Queue, "reason", d.Reason, "detail", d.Detail}, more...)
 	if d.beside {
 		e.log.Error(what+keptBeside, append(attrs, "list", e.keys.deadRaw(d.Queue))...)
 		call2(e.cfg.Observer.DeadUnlisted, d.Queue, d.Reason)
 		return
 	}
-	e.log.Log(context.Background(), level, what+" went to the dead letters", attrs...)
+	log(what+" went to the dead letters", attrs...)
 	call2(e.cfg.Observer.DeadLettered, d.Queue, d.Reason)
 }
 
@@ -114,7 +112,7 @@ func (e *Engine) settled(c *commit) {
 		})
 	}
 	if c.op != nil && c.op.Dead != nil {
-		e.died(slog.LevelWarn, it, c.op.Dead, "message")
+		e.died(e.log.Warn, it, c.op.Dead, "message")
 	}
 	switch c.out.Kind {
 	case tasks.Parked:

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -201,7 +200,7 @@ func (e *Engine) tookOver(it *item, o settleOp, dead *deadReplica) {
 		if f := e.cfg.Observer.Finished; f != nil {
 			f(Finished{Task: it.taskName(), Queue: it.src.queue, Outcome: tasks.Failed, Reason: o.op.Dead.Reason, Message: it.task()})
 		}
-		e.died(slog.LevelError, it, o.op.Dead, "message of a dead replica", "deaths", it.deaths(), "instance", dead.id)
+		e.died(e.log.Error, it, o.op.Dead, "message of a dead replica", "deaths", it.deaths(), "instance", dead.id)
 		return
 	}
 	e.log.Info("took over a message", "task", it.taskName(), "task_id", it.taskID(), "queue", it.src.queue,
