@@ -157,6 +157,30 @@ func parseConfig(d *decoder, text []byte, env Lookup) (*Config, Problems, error)
 // parseUnder reads a text; tasks are read under the settings of inForce, if
 // they are not the text's own.
 func parseUnder(inForce *Config, d *decoder, text []byte, env Lookup) (*Config, Problems, error) {
+	r := readConfig(inForce, d, text, env)
+	if err := d.problems.err(); err != nil {
+		return nil, d.problems, err
+	}
+	return r.c, d.problems, nil
+}
+
+// NamedSchedule is the schedule file that a solobeat.yaml and the environment
+// name, also where [Load] finds errors elsewhere in them: a schedule is read by
+// itself, so that its errors can be told beside those. It is "" where none is
+// named, or where that cannot be read.
+func NamedSchedule(path string, env Lookup) string {
+	var text []byte
+	if path != "" {
+		text, _ = ReadFile(path) // the environment may name one all the same
+	}
+	r := readConfig(nil, newDecoder(path), text, env)
+	if at := r.at["schedule.file"]; at == nil || r.d.bad[at] {
+		return ""
+	}
+	return r.c.Schedule.File
+}
+
+func readConfig(inForce *Config, d *decoder, text []byte, env Lookup) *configReader {
 	r := newConfigReader(d, env)
 	r.inForce = inForce
 	if root := d.parse(text); root != nil && !isNull(root) {
@@ -170,10 +194,7 @@ func parseUnder(inForce *Config, d *decoder, text []byte, env Lookup) (*Config, 
 	}
 	r.check()
 	d.problems.sort()
-	if err := d.problems.err(); err != nil {
-		return nil, d.problems, err
-	}
-	return r.c, d.problems, nil
+	return r
 }
 
 func newConfigReader(d *decoder, env Lookup) *configReader {

@@ -182,15 +182,17 @@ func (d *decoder) queue(into *string) field {
 	}
 }
 
-// readEffect refuses effect: once as long as no durable store exists.
+// readEffect refuses effect: once as long as no durable store exists, and does
+// not offer it.
 func readEffect(d *decoder) field {
 	return func(k, v *yaml.Node, path string) {
-		var effect string
-		oneOf(d, &effect, "repeatable", "once")(k, v, path)
-		if effect == "once" {
+		if v.Kind == yaml.ScalarNode && v.Value == "once" {
 			d.errorf(v, path, "make the effect repeatable: let the resource refuse a smaller fence, or know the key",
 				"an effect that must happen once needs a durable store, and there is none: redis may lose records in a failover or a restart")
+			return
 		}
+		var effect string
+		oneOf(d, &effect, "repeatable")(k, v, path)
 	}
 }
 

@@ -11,7 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/solobeat/solobeat/internal/testkit"
+	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/tasks"
 )
 
@@ -76,6 +79,14 @@ func TestEveryKeyIsDescribed(t *testing.T) {
 	n += walk("", rootShape(d, newConfigReader(d, nil).root, "solobeat.yaml", map[string]string{"tasks": "tasks"}))
 	if n < 130 {
 		t.Errorf("%d keys: the walk misses some", n)
+	}
+}
+
+// What a file may say is what a guard may carry and a lock takes.
+func TestFenceBaseHasOneBound(t *testing.T) {
+	t.Parallel()
+	if tasks.MaxFenceBase != lockguard.MaxFenceBase {
+		t.Errorf("guards: %d, locks: %d", uint64(tasks.MaxFenceBase), uint64(lockguard.MaxFenceBase))
 	}
 }
 
@@ -145,13 +156,96 @@ func examples(t *testing.T) map[string]string {
 // blind are the mistakes that a schema cannot tell, by the reason.
 var blind = map[string]*regexp.Regexp{
 	"what keys mean to each other":  regexp.MustCompile(`F02-|F14-|lock-(wait|stall|store)|store-down|asynq-priority|asynq-queue|days|jitter|misfire-all-skip|retries-delays|max-delay|results-elsewhere`),
-	"times, zones and cron lines":   regexp.MustCompile(`D14-|D17-|D22-|F01-|F06-|F08-|at-date|at-word|effect-once`),
+	"times, zones and cron lines":   regexp.MustCompile(`D14-|D17-|D22-|F01-|F06-|F08-|at-date|at-word`),
 	"templates":                     regexp.MustCompile(`I04-|template|constant|key-tick|url-tick|command-(tick|program|script)`),
 	"YAML, not its values":          regexp.MustCompile(`alias|twice|tab$|two-documents|unquoted|merge-key|kwargs-(octal|tag|time|nan)|octal|deep|latin1|star|crlf`),
 	"names of other things":         regexp.MustCompile(`lock-key-|queue|schedule-file|in-lock|keyprefix|listen|-name$|env-reserved|namespace`),
 	"URLs":                          regexp.MustCompile(`-url-|webhook-(header-(name|ours|twice)|body-(get|json))`),
 	"what an older reader wrote":    regexp.MustCompile(`X08-`),
 	"a schema has no negative time": regexp.MustCompile(`duration-(negative|signed|overflow|zero|short)`),
+}
+
+// What a schema offers, a word or an off, the reader takes where it stands.
+func TestSchemasOfferWhatIsTaken(t *testing.T) {
+	t.Parallel()
+	n := 0
+	// each is called with the words that stand at a path, which ends in the key.
+	var walk func(path []string, s shape, each func(path []string, word any))
+	walk = func(path []string, s shape, each func(path []string, word any)) {
+		for _, form := range s.forms() {
+			switch words := form["enum"].(type) {
+			case []string:
+				for _, w := range words {
+					each(path, w)
+				}
+			case []any:
+				for _, w := range words {
+					each(path, w)
+				}
+			}
+			properties, _ := form["properties"].(shape)
+			for name, p := range properties {
+				if p, ok := p.(shape); ok {
+					walk(append(slices.Clone(path), name), p, each)
+				}
+			}
+			if values, ok := form["additionalProperties"].(shape); ok {
+				walk(append(slices.Clone(path), "name"), values, each)
+			}
+		}
+	}
+	file := func(path []string, word any, beside map[string]any) []byte {
+		n++
+		root := map[string]any{}
+		at := root
+		for _, key := range path[:len(path)-1] {
+			sub := map[string]any{}
+			at[key], at = sub, sub
+		}
+		at[path[len(path)-1]] = word
+		for key, v := range beside {
+			if _, is := root[key]; !is {
+				root[key] = v
+			}
+		}
+		if jobs, ok := root["jobs"].(map[string]any); ok && beside != nil {
+			for _, j := range jobs {
+				if j, ok := j.(map[string]any); ok {
+					j["task"], j["every"] = "t", "1h"
+					if path[len(path)-1] == "on_store_down" {
+						j["idempotency"] = "off" // a record has no other server to lie on
+					}
+				}
+			}
+		}
+		text, err := yaml.Marshal(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	told := func(path []string, text []byte, ps Problems) {
+		for _, p := range ps.Errors() {
+			if p.Path == strings.Join(path, ".") {
+				t.Errorf("the schema offers what is refused: %s\n%s", p, text)
+			}
+		}
+	}
+	d := newDecoder("")
+	walk(nil, rootShape(d, newScheduleReader(d).root, "schedule.yaml", nil), func(path []string, word any) {
+		text := file(path, word, map[string]any{"version": 1, "jobs": map[string]any{}})
+		_, ps, _ := ParseSchedule("schedule.yaml", text)
+		told(path, text, ps)
+	})
+	d = newDecoder("")
+	walk(nil, rootShape(d, newConfigReader(d, nil).root, "solobeat.yaml", nil), func(path []string, word any) {
+		text := file(path, word, nil)
+		_, ps, _ := parseConfig(newDecoder("solobeat.yaml"), text, nil)
+		told(path, text, ps)
+	})
+	if n < 50 {
+		t.Errorf("%d words: the walk misses some", n)
+	}
 }
 
 // What a schema can know of the bad files it refuses.

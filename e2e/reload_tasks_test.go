@@ -202,8 +202,16 @@ func removedJobLeavesNothingBehind(t *testing.T) {
 	if m := r.metrics(); !strings.Contains(m, `schedule="stays"`) {
 		t.Error("series of the other job are gone")
 	}
-	if log := r.Stderr(); strings.Contains(log, `"level":"error"`) {
-		t.Errorf("errors: %s", log)
+	if log := r.Stderr(); strings.Contains(log, `"level":"error"`) || strings.Contains(log, "schedule is empty") {
+		t.Errorf("errors, or a schedule that is not empty is said to be: %s", log)
+	}
+	// To empty the schedule is legal, and seldom meant.
+	r.write("", "version: 1\njobs: {}\n")
+	if log := r.hangup(`"msg":"configuration reloaded"`); !strings.Contains(log, `"msg":"the schedule is empty now`) || !strings.Contains(log, `"jobs_gone":1`) {
+		t.Errorf("no warning: %s", log)
+	}
+	if log := r.hangup(`"msg":"configuration reloaded"`); strings.Contains(log, "schedule is empty") {
+		t.Errorf("told again: %s", log)
 	}
 }
 

@@ -37,7 +37,7 @@ func instant(t testing.TB, text string) time.Time {
 // labels lists the ticks in (from, to] by their labels without seconds, with a
 // ! behind those that are shifted.
 func labels(s Schedule, from, to time.Time) string {
-	ticks, _ := Between(s, from, to, 10_000)
+	ticks, _ := ticksBetween(s, from, to, 10_000)
 	var all []string
 	for _, tick := range ticks {
 		text := tick.Local.Format("01-02T15:04-07:00")
@@ -51,7 +51,7 @@ func labels(s Schedule, from, to time.Time) string {
 
 // utcLabels lists the instants of the ticks in (from, to].
 func utcLabels(s Schedule, from, to time.Time) string {
-	ticks, _ := Between(s, from, to, 10_000)
+	ticks, _ := ticksBetween(s, from, to, 10_000)
 	var all []string
 	for _, tick := range ticks {
 		all = append(all, tick.At.Format("2006-01-02T15:04Z"))
@@ -139,4 +139,33 @@ func within(t testing.TB, limit time.Duration, what string, f func()) {
 		}
 	}
 	t.Fatalf("%s takes %v, the limit is %v", what, best, limit)
+}
+
+// ticksBetween returns the ticks t with after < t <= upTo in ascending order, at
+// most limit of them, the earliest first; more tells that there are others.
+func ticksBetween(s Schedule, after, upTo time.Time, limit int) (ticks []Occurrence, more bool) {
+	for tick := s.Next(after); !tick.IsZero() && !tick.At.After(upTo); tick = s.Next(tick.At) {
+		if len(ticks) >= limit {
+			return ticks, true
+		}
+		ticks = append(ticks, tick)
+	}
+	return ticks, false
+}
+
+// latestTicks returns the ticks t with after < t <= upTo in ascending order, at
+// most limit of them, the newest ones; more tells that there are others.
+func latestTicks(s Schedule, after, upTo time.Time, limit int) (ticks []Occurrence, more bool) {
+	tick := s.Prev(upTo)
+	for ; !tick.IsZero() && tick.At.After(after); tick = s.Prev(tick.At.Add(-time.Second)) {
+		if len(ticks) >= limit {
+			more = true
+			break
+		}
+		ticks = append(ticks, tick)
+	}
+	for i, j := 0, len(ticks)-1; i < j; i, j = i+1, j-1 {
+		ticks[i], ticks[j] = ticks[j], ticks[i]
+	}
+	return ticks, more
 }

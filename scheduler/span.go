@@ -13,36 +13,6 @@ const (
 	MaxDefaultDeadline = 24 * time.Hour
 )
 
-// Between returns the ticks t with after < t <= upTo in ascending order, at
-// most limit of them, the earliest first; more tells that there are others.
-// Use [Schedule.Count] for their number and [Schedule.Prev] for the newest.
-func Between(s Schedule, after, upTo time.Time, limit int) (ticks []Occurrence, more bool) {
-	for tick := s.Next(after); !tick.IsZero() && !tick.At.After(upTo); tick = s.Next(tick.At) {
-		if len(ticks) >= limit {
-			return ticks, true
-		}
-		ticks = append(ticks, tick)
-	}
-	return ticks, false
-}
-
-// Latest returns the ticks t with after < t <= upTo in ascending order, at
-// most limit of them, the newest ones; more tells that there are others.
-func Latest(s Schedule, after, upTo time.Time, limit int) (ticks []Occurrence, more bool) {
-	tick := s.Prev(upTo)
-	for ; !tick.IsZero() && tick.At.After(after); tick = s.Prev(tick.At.Add(-time.Second)) {
-		if len(ticks) >= limit {
-			more = true
-			break
-		}
-		ticks = append(ticks, tick)
-	}
-	for i, j := 0, len(ticks)-1; i < j; i, j = i+1, j-1 {
-		ticks[i], ticks[j] = ticks[j], ticks[i]
-	}
-	return ticks, more
-}
-
 // Upcoming returns the first n ticks at or after from.
 func Upcoming(s Schedule, from time.Time, n int) []Occurrence {
 	var ticks []Occurrence
@@ -60,30 +30,6 @@ func DefaultDeadline(s Schedule, tick time.Time) time.Duration {
 		return MaxDefaultDeadline
 	}
 	return min(max(next.At.Sub(tick), MinDefaultDeadline), MaxDefaultDeadline)
-}
-
-// SkippedByGap returns the civil times that a job with `gap: skip` leaves out
-// in after < t <= upTo because the clocks jumped over them, as
-// 2012-03-11T02:00:00, at most limit of them. They are ticks to no one, and
-// worth a line in the log. An entry that follows elapsed time leaves nothing
-// out that its author would miss, and has none here.
-func SkippedByGap(s Schedule, after, upTo time.Time, limit int) []string {
-	cs, ok := s.(*cronSchedule)
-	if !ok || cs.never || cs.gap != GapSkip || cs.elapsed {
-		return nil
-	}
-	var skipped []string
-	end := clampInstant(upTo.Unix())
-	for seg := segmentAt(cs.loc, clampInstant(after.Unix())); seg.end <= end && len(skipped) < limit; {
-		seg = segmentAt(cs.loc, seg.end)
-		from, to := gapBefore(cs.loc, seg)
-		for c, ok := cs.civil.next(from); ok && c < to && len(skipped) < limit; c, ok = cs.civil.next(c + 60) {
-			if instantsOf(cs.loc, c).n == 0 {
-				skipped = append(skipped, time.Unix(c, 0).UTC().Format("2006-01-02T15:04:05"))
-			}
-		}
-	}
-	return skipped
 }
 
 const (

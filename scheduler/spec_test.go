@@ -146,7 +146,7 @@ func TestDays(t *testing.T) {
 	} {
 		s := mustSpec(t, SpecConfig{Cron: c.spec, Days: c.days})
 		var days []string
-		ticks, _ := Between(s, from, to, 100)
+		ticks, _ := ticksBetween(s, from, to, 100)
 		for _, tick := range ticks {
 			days = append(days, fmt.Sprint(tick.At.Day()))
 		}
@@ -303,8 +303,8 @@ func TestSegmentHoldsItsInstant(t *testing.T) {
 	}
 	s := cronIn(t, "0 3 * * *", "America/New_York")
 	from, to := instant(t, "2040-12-25"), instant(t, "2041-01-05")
-	forward, _ := Between(s, from, to, 20)
-	backward, _ := Latest(s, from, to, 20)
+	forward, _ := ticksBetween(s, from, to, 20)
+	backward, _ := latestTicks(s, from, to, 20)
 	if n := s.Count(from, to); n != 11 || len(forward) != 11 || !slices.Equal(forward, backward) {
 		t.Errorf("ticks over the end of a leap year: %d, %v, %v, want 11", n, forward, backward)
 	}
@@ -328,14 +328,14 @@ func TestCountEqualsWalkOverNext(t *testing.T) {
 		}
 		from := time.Unix(r.Int64N(2_000_000_000), 0)
 		to := from.Add(time.Duration(r.IntN(400*24)) * time.Hour)
-		ticks, more := Between(s, from, to, 3000)
+		ticks, more := ticksBetween(s, from, to, 3000)
 		if more {
 			to = ticks[len(ticks)-1].At
 		}
 		if got := s.Count(from, to); got != len(ticks) {
 			t.Errorf("%s from %v to %v: Count %d, walk %d", s, from, to, got, len(ticks))
 		}
-		latest, _ := Latest(s, from, to, 3000)
+		latest, _ := latestTicks(s, from, to, 3000)
 		if len(latest) != len(ticks) || len(ticks) > 0 && latest[0] != ticks[0] {
 			t.Errorf("%s from %v to %v: Latest has %d, Between %d", s, from, to, len(latest), len(ticks))
 		}
@@ -352,14 +352,14 @@ func TestSpans(t *testing.T) {
 	t.Parallel()
 	s := mustSpec(t, SpecConfig{Every: "1m"})
 	from := instant(t, "2026-06-01T00:00Z")
-	ticks, more := Between(s, from, from.Add(10*time.Minute), 4)
+	ticks, more := ticksBetween(s, from, from.Add(10*time.Minute), 4)
 	if len(ticks) != 4 || !more || !ticks[0].At.Equal(from.Add(time.Minute)) {
 		t.Errorf("Between: %v, %v", ticks, more)
 	}
-	if ticks, more = Between(s, from, from.Add(4*time.Minute), 4); len(ticks) != 4 || more {
+	if ticks, more = ticksBetween(s, from, from.Add(4*time.Minute), 4); len(ticks) != 4 || more {
 		t.Errorf("Between with nothing left: %v, %v", ticks, more)
 	}
-	ticks, more = Latest(s, from, from.Add(10*time.Minute), 4)
+	ticks, more = latestTicks(s, from, from.Add(10*time.Minute), 4)
 	if len(ticks) != 4 || !more || !ticks[3].At.Equal(from.Add(10*time.Minute)) || !ticks[0].At.Equal(from.Add(7*time.Minute)) {
 		t.Errorf("Latest: %v, %v", ticks, more)
 	}

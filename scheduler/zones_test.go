@@ -207,8 +207,8 @@ func TestFoldOfWeeklyJob(t *testing.T) {
 		if got := labels(s, from, to); got != c.want {
 			t.Errorf("fold %s:\n got  %s\n want %s", c.fold, got, c.want)
 		}
-		ticks, _ := Between(s, from, to, 10)
-		if latest, _ := Latest(s, from, to, 10); !slices.Equal(latest, ticks) {
+		ticks, _ := ticksBetween(s, from, to, 10)
+		if latest, _ := latestTicks(s, from, to, 10); !slices.Equal(latest, ticks) {
 			t.Errorf("fold %s: backwards %v, forwards %v", c.fold, latest, ticks)
 		}
 		if n := s.Count(from, to); n != len(ticks) {
@@ -230,7 +230,7 @@ func TestEveryFollowsElapsedTime(t *testing.T) {
 func TestLabelTellsTheFoldApart(t *testing.T) {
 	t.Parallel()
 	s := cronIn(t, "0 * * * *", "Europe/Berlin")
-	ticks, _ := Between(s, instant(t, "2026-10-24T23:30Z"), instant(t, "2026-10-25T01:30Z"), 10)
+	ticks, _ := ticksBetween(s, instant(t, "2026-10-24T23:30Z"), instant(t, "2026-10-25T01:30Z"), 10)
 	if len(ticks) != 2 {
 		t.Fatalf("got %d ticks", len(ticks))
 	}

@@ -24,6 +24,10 @@ const DefaultNamespace = "default"
 // MaxGuardBytes bounds the JSON text of a guard.
 const MaxGuardBytes = 4096
 
+// MaxFenceBase bounds a lock's fence base, so that base and microseconds together
+// stay below 2^53, where stores and JSON readers still count exactly.
+const MaxFenceBase = 1 << 52
+
 // ErrGuardVersion is returned by [DecodeGuard] for a guard of a version that
 // this program does not know: the message waits for a replica that does, and
 // is never run unguarded.
@@ -277,8 +281,8 @@ func (l *LockGuard) validate() error {
 	case l.OnStoreDown != "" && l.OnStoreDown != OnStoreDownRetry && l.OnStoreDown != OnStoreDownRun:
 		return fmt.Errorf("tasks: guard: lock %q: on_store_down %q, retry or run is known", l.Key, l.OnStoreDown)
 	}
-	if l.FenceBase > 1<<52 { // with the store's clock it would pass 2^53
-		return fmt.Errorf("tasks: guard: lock %q: fence_base %d, at most 2^52 is allowed", l.Key, l.FenceBase)
+	if l.FenceBase > MaxFenceBase {
+		return fmt.Errorf("tasks: guard: lock %q: fence_base %d, at most %d is allowed", l.Key, l.FenceBase, uint64(MaxFenceBase))
 	}
 	return inRange(map[string]int64{
 		"lock.ttl_ms": l.TTLMS, "lock.renew_ms": l.RenewMS, "lock.expect_ms": l.ExpectMS, "lock.max_hold_ms": l.MaxHoldMS,

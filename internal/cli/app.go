@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +43,7 @@ type stores struct {
 
 func openStores(cfg *config.Config, log *slog.Logger, role string) (*stores, error) {
 	redisconn.Quiet(log)
-	s := &stores{cfg: cfg, log: log, instance: newInstance(), clients: map[string]*redis.Client{}}
+	s := &stores{cfg: cfg, log: log, instance: celery.NewInstance(), clients: map[string]*redis.Client{}}
 	open := func(url string) (*redis.Client, error) {
 		if c, ok := s.clients[url]; ok {
 			return c, nil
@@ -81,12 +79,6 @@ func poolSize(cfg *config.Config) int {
 		n += min(cfg.Worker.Concurrency, 64) + 10*cfg.Asynq.Servers
 	}
 	return n
-}
-
-func newInstance() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }
 
 func (s *stores) close() {
@@ -321,6 +313,18 @@ func (c *program) schedule(cfg *config.Config) ([]*scheduler.Job, error) {
 	jobs, problems, err := readSchedule(cfg)
 	c.warn(problems)
 	return jobs, err
+}
+
+// withSchedule adds to the errors of solobeat.yaml those of the schedule that it
+// names, so that a start tells both.
+func (c *program) withSchedule(err error) error {
+	var ps config.Problems
+	named := config.NamedSchedule(c.configFile(), c.env)
+	if named == "" || !errors.As(err, &ps) {
+		return err
+	}
+	_, more, _ := config.LoadSchedule(named)
+	return slices.Concat(ps, more)
 }
 
 // readSchedule reads the schedule file by itself and together with the

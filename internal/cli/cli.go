@@ -86,7 +86,7 @@ func Main(ctx context.Context, args []string, s Streams, environ []string, handl
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		code, err = signalCode(ctx), errInterrupted
 	}
-	if msg := message(err); msg != "" {
+	if msg := message(c.withRights(ctx, err)); msg != "" {
 		_, _ = fmt.Fprintln(s.Err, "solobeat: "+strings.ReplaceAll(msg, "\n", "\nsolobeat: "))
 	}
 	return code
@@ -104,6 +104,9 @@ func message(err error) string {
 	}
 	if cure := redisconn.Cure(err); cure != "" {
 		msg += " (" + cure + ")"
+	}
+	if refusalOf(err) != "" {
+		msg += "; " + allRights
 	}
 	return printableLines(msg)
 }
@@ -155,6 +158,8 @@ type program struct {
 	configPath string
 	output     string
 	logLevel   string
+
+	cfg *config.Config // that was loaded, nil if none was
 }
 
 func (c *program) root() *cobra.Command {
@@ -254,6 +259,7 @@ func (c *program) load() (*config.Config, error) {
 		}
 		cfg.Log.Level = c.logLevel
 	}
+	c.cfg = cfg
 	return cfg, nil
 }
 

@@ -21,16 +21,18 @@ func (c *program) deadCommand() *cobra.Command {
 	show := c.deadSubcommand("show ID", "One dead letter with its bytes", args(1, 1, "one dead letter id, see dead list"),
 		"  solobeat dead show 1795968075637-0", c.deadShow)
 	requeue := c.deadSubcommand("requeue ID... | --all", "Send dead letters again", args(0, -1, ""),
-		"  solobeat dead requeue 1795968075637-0\n  solobeat dead requeue --all --queue payments --reason NotRegistered", c.deadRequeue)
+		"  solobeat dead requeue 1795968075637-0\n  solobeat dead requeue --all --queue payments --reason NotRegistered\n  solobeat dead requeue --raw", c.deadRequeue)
 	requeue.cmd.Long = `Send dead letters again, behind what waits in their queue: under their own id,
 with their guard and their times, but as if they had never been delivered. Their
 result is PENDING again, unless it is a SUCCESS. With --all what becomes a dead
 letter meanwhile is left out.`
 	requeue.all()
+	requeue.raw("send")
 	drop := c.deadSubcommand("drop ID... | --all", "Delete dead letters for good", args(0, -1, ""),
 		"  solobeat dead drop 1795968075637-0\n  solobeat dead drop --all --reason NotEnvelope --yes", c.deadDrop)
 	drop.cmd.Long = "Delete dead letters for good. Their tasks keep their results. On a terminal it asks first."
 	drop.all()
+	drop.raw("delete")
 	drop.cmd.Flags().BoolVarP(&drop.pick.yes, "yes", "y", false, "do not ask")
 	for _, sub := range []*deadCommand{list, show, requeue, drop} {
 		cmd.AddCommand(c.withOutput(sub.cmd))
@@ -71,12 +73,17 @@ func (d *deadCommand) all() {
 	d.cmd.Flags().StringVar(&d.pick.reason, "reason", "", "with --all: those of this reason only")
 }
 
+func (d *deadCommand) raw(verb string) {
+	d.cmd.Flags().BoolVar(&d.pick.raw, "raw", false, verb+" what lies beside the dead letters, see dead list, all of it or one queue's")
+}
+
 // pick says which dead letters are meant.
 type pick struct {
 	ids                   []string
 	queue, engine, reason string
 	count                 int64
 	changes, all, yes     bool
+	raw                   bool // those beside the dead letters
 }
 
 func (p *pick) check() error {
@@ -84,6 +91,12 @@ func (p *pick) check() error {
 	case p.engine != "" && p.engine != config.EngineCelery && p.engine != config.EngineAsynq:
 		return usagef("--engine %s: %s or %s is known", p.engine, config.EngineCelery, config.EngineAsynq)
 	case !p.changes:
+		return nil
+	case p.raw && (len(p.ids) > 0 || p.all || p.reason != ""):
+		return usagef("--raw is for all that lie beside the dead letters, or with --queue one queue's: they have no ids and no reasons")
+	case p.raw && p.engine == config.EngineAsynq:
+		return usagef("--raw is for the engine %s", config.EngineCelery)
+	case p.raw:
 		return nil
 	case len(p.ids) == 0 && !p.all:
 		return usagef("want dead letter ids, see dead list, or --all")
@@ -131,6 +144,7 @@ func (c *program) deadList(ctx context.Context, p *pick) error {
 		return err
 	}
 	defer s.close()
+	c.noteUnlisted(ctx, p, shelves)
 	views := []deadView{}
 	for _, one := range shelves {
 		queues, err := p.queuesOf(ctx, one)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,8 +162,8 @@ func (d *doctor) add(check, verdict, cure, format string, args ...any) {
 }
 
 // failed tells of a check that an error has ended.
-func (d *doctor) failed(check string, err error) {
-	d.add(check, verdictFail, redisconn.Cure(err), "%s", err)
+func (d *doctor) failed(ctx context.Context, check string, err error) {
+	d.add(check, verdictFail, cmp.Or(redisconn.Cure(err), rightsCure(ctx, d.s, err)), "%s", err)
 }
 
 // readConfig reads both files as a worker does, but goes on with what is wrong:
@@ -172,8 +173,14 @@ func (d *doctor) readConfig(c *program) error {
 	problems := config.CheckEnv(c.environ)
 	cfg, more, err := config.Load(path, c.env)
 	problems = append(problems, more...)
-	if err == nil && cfg.Schedule.File != "" {
+	named := config.NamedSchedule(path, c.env)
+	switch {
+	case named == "":
+	case err == nil:
 		d.jobs, more, err = readSchedule(cfg)
+		problems = append(problems, more...)
+	default:
+		_, more, _ = config.LoadSchedule(named)
 		problems = append(problems, more...)
 	}
 	for _, p := range problems {

@@ -94,7 +94,7 @@ func (d *doctor) broker(ctx context.Context, results bool) {
 	for _, s := range steps {
 		try, cancel := context.WithTimeout(ctx, doctorTry)
 		if err := s.run(try); err != nil {
-			d.failed(s.name, err)
+			d.failed(ctx, s.name, err)
 		}
 		cancel()
 	}
@@ -110,6 +110,9 @@ func (d *doctor) acl(ctx context.Context) error {
 		return err
 	}
 	if err := e.Probe(ctx); err != nil {
+		if refusalOf(err) != "" {
+			return redisconn.WithCure(err, allRights)
+		}
 		return err
 	}
 	d.add("acl", verdictOK, "", "the server allows what a worker needs")
@@ -203,9 +206,8 @@ func (d *doctor) unlisted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		d.add("dead letters", verdictFail, "give the workers' user the ACL rule +xadd, and see that solobeat:<namespace>:dead:<queue> is a stream; then LMOVE them to their queue, RIGHT LEFT",
-			"%d messages could not be put into the stream of the dead letters, and are kept in the list %s, which dead list does not show", found[key], key)
+	for _, u := range found {
+		d.add("dead letters", verdictFail, unlistedCure, "%s", unlistedText(u))
 	}
 	return nil
 }

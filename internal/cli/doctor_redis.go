@@ -181,13 +181,13 @@ func (d *doctor) lockServer(ctx context.Context) {
 	d.report.LockBackend.URL = redisconn.MaskURL(d.s.lockServer().url)
 	b, err := d.s.lockBackend()
 	if err != nil {
-		d.failed("locks", err)
+		d.failed(ctx, "locks", err)
 		return
 	}
 	d.report.LockBackend.Name = b.Name()
 	caps, err := b.Probe(ctx)
 	if err != nil {
-		d.failed("locks", err)
+		d.failed(ctx, "locks", err)
 		return
 	}
 	d.report.LockBackend.Fence = string(caps.Fence)
@@ -201,7 +201,7 @@ func (d *doctor) lockServer(ctx context.Context) {
 		_, err = b.Release(ctx, lockguard.Ref{Key: key, Token: d.s.instance}, 0)
 	}
 	if err != nil {
-		d.failed("locks", err)
+		d.failed(ctx, "locks", err)
 		return
 	}
 	d.add("locks", verdictOK, "", "%s on %s: a lock was taken and released; its fences are %s", b.Name(), d.report.LockBackend.URL, caps.Fence)
@@ -212,7 +212,7 @@ func (d *doctor) lockServer(ctx context.Context) {
 	switch {
 	case errors.Is(err, idempotency.ErrUnsafeEviction): // told by the memory check
 	case err != nil:
-		d.failed("records", err)
+		d.failed(ctx, "records", err)
 	default:
 		d.add("records", verdictOK, "", "on %s", d.report.LockBackend.URL)
 	}

@@ -114,10 +114,13 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		redis.Z{Score: float64(now.Add(-time.Minute).Unix()), Member: "dead"})
 	c.HSet(ctx, k("replica:live"), "node", "solobeat@one", "version", "v2", "lists", `["celery"]`)
 	c.HSet(ctx, k("replica:old"), "node", "solobeat@two", "version", "v1", "lists", `["celery"]`)
-	c.HSet(ctx, k("replica:dead"), "node", "solobeat@three", "lists", `["celery"]`)
+	c.HSet(ctx, k("replica:dead"), "node", "solobeat@three", "lists", `["celery", "left"]`)
 	c.LPush(ctx, k("inflight:dead:celery"), "{}")
 	c.LPush(ctx, k("inflight:live:celery"), "{}")
 	c.LPush(ctx, "payments", "{}")
+	c.LPush(ctx, "left", "{}")
+	c.LPush(ctx, "celery", slices.Repeat([]any{"{}"}, 1000)...)
+	c.HSet(ctx, k("dead-dropped"), "celery", 3)
 	c.XAdd(ctx, &redis.XAddArgs{Stream: k("dead:celery"), Values: []any{"raw", "x", "reason", "Malformed"}})
 	c.SAdd(ctx, k("dead-queues"), "celery")
 	c.HSet(ctx, "unacked", "a-python-tag", `[{"body": ""}, "", "celery"]`)
@@ -128,7 +131,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := map[string]string{
-		"SOLOBEAT_REDIS_URL": srv.URL(0), "SOLOBEAT_SCHEDULE_FILE": schedule, "SOLOBEAT_WORKER_QUEUES": "celery,payments",
+		"SOLOBEAT_REDIS_URL": srv.URL(0), "SOLOBEAT_SCHEDULE_FILE": schedule, "SOLOBEAT_WORKER_QUEUES": "celery,payments,left",
 		"SOLOBEAT_WORKER_ENGINES": "celery,asynq", "KUBERNETES_SERVICE_HOST": "10.0.0.1",
 	}
 	code, out, _ := examined(t, env, "doctor", "-o", "json")
@@ -143,6 +146,9 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"warn", "workers", "different versions: v1, v2"},
 		{"warn", "workers", "not taken over yet: solobeat@three"},
 		{"warn", "queues", "1 messages wait in payments, which no live worker"},
+		{"warn", "queues", "1 messages wait in left, which no live worker"},
+		{"warn", "queues", "1000 messages wait in celery$"},
+		{"warn", "dead letters", "3 fell out of bounds"},
 		{"warn", "dead letters", `1 dead letter in celery \(1\)`},
 		{"warn", "in-flight", "1 messages in the in-flight lists of dead workers: .*inflight:dead:celery$"},
 		{"warn", "python", "celery has guarded tasks, and 1 of its messages were taken by a worker that does not know"},
@@ -162,6 +168,9 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		if f.Verdict != "ok" && f.Cure == "" {
 			t.Errorf("%s without a cure: %s", f.Check, f.Detail)
 		}
+	}
+	if n := c.Exists(ctx, k("lock:doctor")).Val(); n != 0 {
+		t.Error("the lock that it has tried is held still")
 	}
 	before := c.Keys(ctx, "*").Val()
 	code, out, errs := examined(t, env, "doctor")

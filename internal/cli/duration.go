@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,6 +29,9 @@ func (d *duration) Set(text string) error {
 	v, err := config.ParseDuration(text)
 	if err != nil {
 		return fmt.Errorf("%w (%s)", err, config.DurationCure(text))
+	}
+	if v < 0 {
+		return errors.New("it is negative (write 0, or more)")
 	}
 	*d = duration(v)
 	return nil

@@ -28,6 +28,12 @@ func TestDurationFlag(t *testing.T) {
 	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "write the unit, for example 5s") {
 		t.Errorf("%v", err)
 	}
+	for _, args := range [][]string{{"--wait", "-5s"}, {"--wait=-1h"}} {
+		cmd.SetArgs(args)
+		if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "negative") || got != 0 {
+			t.Errorf("%v: %s, %v", args, got, err)
+		}
+	}
 	if usage := cmd.Flags().FlagUsages(); strings.Contains(usage, "default") {
 		t.Error(usage)
 	}

@@ -103,13 +103,8 @@ func (o *enqueueOptions) options() ([]tasks.Option, error) {
 			return nil, usagef("--eta %q: want RFC 3339 with an offset, for example 2026-12-01T03:00:00Z", o.eta)
 		}
 		opts = append(opts, tasks.WithETA(at))
-	case o.countdown < 0:
-		return nil, usagef("--countdown %s is negative", o.countdown)
 	case o.countdown > 0:
 		opts = append(opts, tasks.WithCountdown(o.countdown))
-	}
-	if o.expires < 0 {
-		return nil, usagef("--expires %s is negative", o.expires)
 	}
 	if o.expires > 0 {
 		opts = append(opts, tasks.WithExpires(time.Now().Add(o.expires)))

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/solobeat/solobeat/lockguard"
+	"github.com/solobeat/solobeat/lockguard/lockredis"
 )
 
 // lockView is a lock as -o json prints it.
@@ -46,12 +47,18 @@ func (c *program) locksCommand() *cobra.Command {
 		c.withOutput(&cobra.Command{
 			Use: "list", Short: "All locks that are held through Solobeat", Args: args(0, 0, ""),
 			Example: "  solobeat locks list",
-			RunE:    func(cmd *cobra.Command, _ []string) error { return c.locksList(cmd.Context()) },
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				ctx := cmd.Context()
+				return c.withLocks(ctx, func(s *stores, b *lockredis.Backend) error { return c.locksList(ctx, s, b) })
+			},
 		}),
 		c.withOutput(&cobra.Command{
 			Use: "show KEY", Short: "One lock, by its key, whoever holds it", Args: args(1, 1, "one lock key"),
 			Example: "  solobeat locks show report:lock",
-			RunE:    func(cmd *cobra.Command, keys []string) error { return c.locksShow(cmd.Context(), keys[0]) },
+			RunE: func(cmd *cobra.Command, keys []string) error {
+				ctx := cmd.Context()
+				return c.withLocks(ctx, func(s *stores, b *lockredis.Backend) error { return c.locksShow(ctx, s, b, keys[0]) })
+			},
 		}),
 		c.locksReleaseCommand(),
 	)
@@ -78,7 +85,10 @@ It asks first, or wants --yes where nobody can be asked.`,
 			if keys[0] == "" { // of an unset variable: it would count as released
 				return usagef("the lock's key is empty")
 			}
-			return c.locksRelease(cmd.Context(), keys[0], yes, reason)
+			ctx := cmd.Context()
+			return c.withLocks(ctx, func(s *stores, b *lockredis.Backend) error {
+				return c.locksRelease(ctx, s, b, keys[0], yes, reason)
+			})
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
@@ -106,7 +116,8 @@ func (c *program) openLocks(ctx context.Context, role string) (*stores, error) {
 	return s, nil
 }
 
-func (c *program) locksList(ctx context.Context) error {
+// withLocks opens the locks' back end for one command.
+func (c *program) withLocks(ctx context.Context, do func(*stores, *lockredis.Backend) error) error {
 	s, err := c.openLocks(ctx, "locks")
 	if err != nil {
 		return err
@@ -116,6 +127,10 @@ func (c *program) locksList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return do(s, b)
+}
+
+func (c *program) locksList(ctx context.Context, s *stores, b *lockredis.Backend) error {
 	views, broken := []lockView{}, []error(nil)
 	for h, err := range b.List(ctx) {
 		if err != nil && h.Key == "" {
@@ -133,7 +148,11 @@ func (c *program) locksList(ctx context.Context) error {
 	for _, v := range views {
 		t.rows = append(t.rows, []string{v.Key, v.holder(), sinceText(v.Since), short(time.Duration(v.LeftMS) * time.Millisecond), fmt.Sprint(v.Fence)})
 	}
-	return errors.Join(append(broken, c.print(views, t, "no lock is held"))...)
+	empty := "no lock is held"
+	if len(broken) > 0 {
+		empty = "no lock that could be read is held"
+	}
+	return errors.Join(append(broken, c.print(views, t, empty))...)
 }
 
 // holder is who holds the lock: the task, and the replica that runs it.
@@ -167,16 +186,7 @@ func (v lockView) sentence() string {
 }
 
 // locksRelease frees a lock by force.
-func (c *program) locksRelease(ctx context.Context, key string, yes bool, reason string) error {
-	s, err := c.openLocks(ctx, "locks")
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	b, err := s.lockBackend()
-	if err != nil {
-		return err
-	}
+func (c *program) locksRelease(ctx context.Context, s *stores, b *lockredis.Backend, key string, yes bool, reason string) error {
 	h, err := b.Read(ctx, key)
 	switch {
 	case errors.Is(err, lockguard.ErrForeignKey):
@@ -276,16 +286,7 @@ func sinceText(t *time.Time) string {
 	return ago(*t)
 }
 
-func (c *program) locksShow(ctx context.Context, key string) error {
-	s, err := c.openLocks(ctx, "locks")
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	b, err := s.lockBackend()
-	if err != nil {
-		return err
-	}
+func (c *program) locksShow(ctx context.Context, s *stores, b *lockredis.Backend, key string) error {
 	h, err := b.Read(ctx, key)
 	if err != nil {
 		return err

@@ -31,6 +31,7 @@ type reloader struct {
 	now   <-chan os.Signal
 
 	inForce *config.Config
+	listed  int      // jobs of the schedule in force
 	queues  []string // that jobs publish to
 	told    string   // the failure that was last told
 	// replaced are jobs that the scheduler has begun to use.
@@ -50,7 +51,7 @@ type next struct {
 
 // watchFiles reloads until ctx ends; then the channel is closed.
 func (r *reloader) watchFiles(ctx context.Context) <-chan struct{} {
-	r.inForce, r.queues = r.cfg, r.jobQueues(r.jobs)
+	r.inForce, r.listed, r.queues = r.cfg, len(r.jobs), r.jobQueues(r.jobs)
 	if len(r.began.Files) > 0 {
 		r.metrics.Loaded(r.began.Hash, time.Now())
 	}
@@ -95,6 +96,9 @@ func (r *reloader) take(ctx context.Context, s reload.Snapshot, asked bool) erro
 	}
 	if len(n.changed) > 0 {
 		r.log.Warn("these keys are not reloaded: restart the process for them", "keys", n.changed)
+	}
+	if r.listed > 0 && len(n.jobs) == 0 {
+		r.log.Warn("the schedule is empty now: none of its jobs has ticks any more", "file", r.scheduleFile, "jobs_gone", r.listed)
 	}
 	r.use(n)
 	r.metrics.Loaded(s.Hash, time.Now())
@@ -192,7 +196,7 @@ func (r *reloader) use(n *next) {
 	} else {
 		r.metrics.SetJobs(n.jobs)
 	}
-	r.inForce = n.cfg
+	r.inForce, r.listed = n.cfg, len(n.jobs)
 }
 
 // inUse is told by the scheduler's loop which jobs it uses now. Their metrics

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/solobeat/solobeat/tasks/celery"
 )
 
 // Fates of a dead letter that was to be requeued or dropped.
@@ -32,6 +34,8 @@ type deed struct {
 	pick *pick
 	fate string // of what it was done to
 	do   func(shelf) func(ctx context.Context, queue string, letters []deadView) ([]error, error)
+	// doRaw is for what lies beside a queue's dead letters.
+	doRaw func(a *celery.Admin, ctx context.Context, queue string) ([]celery.DeadLetter, error)
 
 	views []fateView
 	late  int // of those that were sent, how many may not begin any more
@@ -41,12 +45,14 @@ type deed struct {
 func (c *program) deadRequeue(ctx context.Context, p *pick) error {
 	d := &deed{c: c, pick: p, fate: fateRequeued}
 	d.do = func(s shelf) func(context.Context, string, []deadView) ([]error, error) { return s.requeue }
+	d.doRaw = (*celery.Admin).RequeueUnlisted
 	return d.run(ctx)
 }
 
 func (c *program) deadDrop(ctx context.Context, p *pick) error {
 	d := &deed{c: c, pick: p, fate: fateDropped}
 	d.do = func(s shelf) func(context.Context, string, []deadView) ([]error, error) { return s.drop }
+	d.doRaw = (*celery.Admin).DropUnlisted
 	return d.run(ctx)
 }
 
@@ -57,9 +63,12 @@ func (d *deed) run(ctx context.Context) error {
 	}
 	defer s.close()
 	d.views = []fateView{}
-	if d.pick.all {
+	switch {
+	case d.pick.raw:
+		err = d.runRaw(ctx, s.admin(nil))
+	case d.pick.all:
 		err = d.runAll(ctx, shelves)
-	} else {
+	default:
 		err = d.runSome(ctx, shelves)
 	}
 	return errors.Join(err, d.end(err))

@@ -71,8 +71,6 @@ func (o *runOptions) check() error {
 		return usagef("--lock: the name has %d bytes, at most %d are allowed", len(o.lock), idempotency.MaxKeyText)
 	case o.backend != "redis":
 		return usagef("--backend %s: redis is known", o.backend)
-	case o.wait < 0:
-		return usagef("--wait %s is negative", o.wait)
 	}
 	if _, err := (lockguard.Numbers{TTL: o.ttl}).Check(); err != nil {
 		return usagef("--ttl: %w", err)

@@ -14,9 +14,9 @@ func (c *program) validateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check solobeat.yaml and schedule.yaml: all errors, with file:line:col",
-		Long: `Check files of both kinds; a schedule is told by its jobs: key. A solobeat.yaml
-that names a schedule.file is checked together with it, once it has no errors
-of its own.
+		Long: `Check files of both kinds; a schedule is told by its jobs: key. With a
+solobeat.yaml the schedule.file that it names is checked too, and what only both
+tell, once neither has errors of its own.
 
 Exit codes: 0 clean; 78 errors; 3 warnings, with --strict.`,
 		Example: `  solobeat validate solobeat.yaml schedule.yaml
@@ -61,18 +61,19 @@ func (c *program) validateFile(path string, done map[string]bool) config.Problem
 		_, ps, _ := config.ParseSchedule(path, text)
 		return ps
 	}
-	cfg, ps, err := config.Load(path, c.env)
-	if err != nil || cfg.Schedule.File == "" {
+	cfg, ps, wrong := config.Load(path, c.env)
+	named := config.NamedSchedule(path, c.env)
+	if named == "" {
 		return ps
 	}
-	jobs, more, err := config.LoadSchedule(cfg.Schedule.File)
-	if named := absolute(cfg.Schedule.File); done[named] {
+	jobs, more, err := config.LoadSchedule(named)
+	if abs := absolute(named); done[abs] {
 		more = nil
 	} else {
-		done[named] = true
+		done[abs] = true
 	}
 	ps = append(ps, more...)
-	if err == nil {
+	if wrong == nil && err == nil {
 		together, _ := config.Together(cfg, jobs)
 		ps = append(ps, together...)
 	}

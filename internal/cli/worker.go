@@ -96,7 +96,7 @@ func (c *program) process(ctx context.Context, o processOptions) error {
 	files := readFiles(configFile)
 	cfg, err := c.load()
 	if err != nil {
-		return err
+		return c.withSchedule(err)
 	}
 	log := newLogger(c.Err, cfg.Log.Level, cfg.Log.Format)
 	var jobs []*scheduler.Job

@@ -46,7 +46,7 @@ type families struct {
 	maxGap, grace                        *prometheus.GaugeVec
 	heartbeat                            lazyGauge
 	processed, retries, failures, parked *prometheus.CounterVec
-	deadLettered                         *prometheus.CounterVec
+	deadLettered, deadUnlisted           *prometheus.CounterVec
 	runtime, wait                        *prometheus.HistogramVec
 	inProgress, overdue                  *prometheus.GaugeVec
 	concurrency                          lazyGauge
@@ -108,6 +108,7 @@ func newFamilies(reg prometheus.Registerer) families {
 		failures:     f.counters("solobeat_task_failures_total", "Failed tasks, by reason.", "task", "reason"),
 		parked:       f.counters("solobeat_task_parked_total", "Messages parked, by what they wait for.", "queue", "reason"),
 		deadLettered: f.counters("solobeat_task_dead_total", "Messages put into the dead letters.", "queue"),
+		deadUnlisted: f.counters("solobeat_task_dead_unlisted_total", "Messages kept in a list beside the dead letters, whose stream could not be written.", "queue"),
 		runtime:      f.histograms("solobeat_task_runtime_seconds", "Run time of handlers, every outcome.", runBuckets, "task", "queue"),
 		wait:         f.histograms("solobeat_task_queue_wait_seconds", "Time from a message's ETA to its start; messages without ETA carry no time.", lagBuckets, "task", "queue"),
 		inProgress:   f.gauges("solobeat_tasks_in_progress", "Handlers running in this process.", "queue"),

@@ -225,6 +225,7 @@ func (m *Metrics) zeroWorker() {
 		m.inProgress.WithLabelValues(q)
 		m.overdue.WithLabelValues(q)
 		m.deadLettered.WithLabelValues(q)
+		m.deadUnlisted.WithLabelValues(q)
 		if slices.Contains(m.cfg.Engines, asynqengine.EngineName) {
 			m.orphans.WithLabelValues(q)
 		}

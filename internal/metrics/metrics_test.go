@@ -83,6 +83,7 @@ func TestRareCountersAreBornAtZero(t *testing.T) {
 		{"solobeat_task_processed_total", "task=_unknown", "queue=celery", "outcome=succeeded"},
 		{"solobeat_task_retries_total", "task=report", "queue=celery"},
 		{"solobeat_task_dead_total", "queue=slow"},
+		{"solobeat_task_dead_unlisted_total", "queue=slow"},
 		{"solobeat_taken_over_total"},
 		{"solobeat_buried_total"},
 		{"solobeat_late_commits_total"},
@@ -176,6 +177,8 @@ func play(m *metrics.Metrics) {
 	eo.Finished(celery.Finished{Task: "pay", Queue: "slow", Outcome: tasks.Failed, Reason: "NotRegistered"})
 	eo.Finished(celery.Finished{Task: "pay", Queue: "slow", Outcome: tasks.Succeeded, Reason: "skipped", Ran: true})
 	eo.DeadLettered("slow", "x")
+	eo.DeadUnlisted("slow", "x")
+	eo.DeadUnlisted("slow", "x")
 	eo.TakenOver(3)
 	eo.Buried()
 	eo.LateCommit("pay", "x")
@@ -240,6 +243,7 @@ func TestEventsAreCounted(t *testing.T) {
 		{1, "solobeat_task_processed_total", []string{"outcome=succeeded", "task=pay"}},
 		{1, "solobeat_task_processed_total", []string{"outcome=skipped", "task=pay"}},
 		{1, "solobeat_task_dead_total", []string{"queue=slow"}},
+		{2, "solobeat_task_dead_unlisted_total", []string{"queue=slow"}},
 		{1, "solobeat_task_parked_total", []string{"reason=lock"}},
 		{3, "solobeat_taken_over_total", nil},
 		{1, "solobeat_buried_total", nil},

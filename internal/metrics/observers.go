@@ -186,6 +186,7 @@ func (m *Metrics) EngineObserver() celery.Observer {
 			m.finished(celery.EngineName, f.Task, f.Queue, f.Outcome, f.Reason, f.Ran)
 		},
 		DeadLettered: func(queue string, _ tasks.Reason) { m.deadLettered.WithLabelValues(m.queue(queue)).Inc() },
+		DeadUnlisted: func(queue string, _ tasks.Reason) { m.deadUnlisted.WithLabelValues(m.queue(queue)).Inc() },
 		TakenOver:    func(n int) { m.takenOver.Add(float64(n)) },
 		Buried:       func() { m.buried.Add(1) },
 		LateCommit:   func(_, _ string) { m.lateCommits.Add(1) },

@@ -201,7 +201,9 @@ func (e *Engine) beatLoop(ctx context.Context) {
 		switch {
 		case up && !was && known:
 			e.log.Info("broker answers again")
-			call0(e.cfg.Observer.Reconnect)
+			if f := e.cfg.Observer.Reconnect; f != nil {
+				f()
+			}
 		case !up && (was || !known):
 			e.log.Warn("broker does not answer as it should", "error", err)
 		}
@@ -256,12 +258,6 @@ func (e *Engine) reportOrphans(ctx context.Context, a *Admin, before map[string]
 		call2(e.cfg.Observer.Orphans, q, n)
 	}
 	return now, nil
-}
-
-func call0(f func()) {
-	if f != nil {
-		f()
-	}
 }
 
 func call1[A any](f func(A), a A) {

@@ -162,7 +162,7 @@ func (e *Engine) parked(ctx context.Context, it *item, out tasks.Outcome) (error
 	}
 	delay := park.Delay(p, it.past.N, waits)
 	if waits {
-		limit := waitLimit(p, it.past.firstPark())
+		limit := park.Limit(p, it.past.firstPark())
 		oldest, err := e.lines.join(ctx, p.Key, it.past.firstPark(), it.who())
 		if err != nil {
 			return nil, err
@@ -186,16 +186,6 @@ func (e *Engine) parked(ctx context.Context, it *item, out tasks.Outcome) (error
 		e.look(p)
 	}
 	return answer, nil
-}
-
-// waitLimit is the end of a wait for a lock or a record: 24 h after the first
-// park, or the chain's own if that is sooner.
-func waitLimit(p tasks.Park, first time.Time) time.Time {
-	limit := first.Add(tasks.MaxWait)
-	if !p.Deadline.IsZero() && p.Deadline.Before(limit) {
-		return p.Deadline
-	}
-	return limit
 }
 
 // errNoRuns: asynq's own limit is reached, so that a task cannot come back.

@@ -81,7 +81,8 @@ func (a *Admin) Depths(ctx context.Context) (*Depths, error) {
 	var dead []*redis.IntCmd
 	var unacked, parked *redis.IntCmd
 	var dropped *redis.StringSliceCmd
-	_, err := a.cfg.Broker.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	ask := func(p redis.Pipeliner) error {
+		waiting, dead = nil, nil
 		for _, q := range a.cfg.Queues {
 			var lists []*redis.IntCmd
 			for _, key := range QueueKeys(a.keys.prefix, q) {
@@ -93,7 +94,13 @@ func (a *Admin) Depths(ctx context.Context) (*Depths, error) {
 		unacked, parked = p.HLen(ctx, a.keys.unacked()), p.ZCard(ctx, a.keys.parked())
 		dropped = p.HVals(ctx, a.keys.deadDropped())
 		return nil
-	})
+	}
+	_, err := a.cfg.Broker.TxPipelined(ctx, ask)
+	if redis.HasErrorPrefix(err, "EXECABORT") { // which does not say what was refused
+		if _, each := a.cfg.Broker.Pipelined(ctx, ask); each != nil {
+			err = each
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("celery: depths: %w", err)
 	}

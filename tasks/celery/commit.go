@@ -60,6 +60,8 @@ type deadNote struct {
 	Deliveries string       `json:"deliveries,omitempty"`
 	Task       string       `json:"task,omitempty"`
 	ID         string       `json:"id,omitempty"`
+
+	beside bool // it could not be put into the stream: see [Admin.Unlisted]
 }
 
 // Acts of an op.

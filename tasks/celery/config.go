@@ -98,6 +98,9 @@ type Observer struct {
 	Finished func(Finished)
 	// DeadLettered: a message went to the queue's dead letters.
 	DeadLettered func(queue string, reason tasks.Reason)
+	// DeadUnlisted: a message could not be put into the queue's dead letters, and
+	// is kept as it came in a list beside them, see [Admin.Unlisted].
+	DeadUnlisted func(queue string, reason tasks.Reason)
 	// TakenOver: n messages of a dead replica were put back by this one.
 	TakenOver func(n int)
 	// Buried: peers took this replica for dead.
@@ -149,7 +152,7 @@ func (c *Config) defaults() {
 		c.NodeName = DefaultNodeName()
 	}
 	if c.Instance == "" {
-		c.Instance = newInstance()
+		c.Instance = NewInstance()
 	}
 	if c.PoisonAfter == 0 {
 		c.PoisonAfter = MinPoisonAfter

@@ -121,6 +121,7 @@ func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycl
 	switch state {
 	case cycleDone:
 		runs := r.ints(3)
+		came := len(raws) + e.splitDiverted(c, out)
 		if r.err != nil {
 			return nil, r.err
 		}
@@ -142,10 +143,6 @@ func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycl
 			return newItem(string(tag), self, from[i], raws[i], takenAt, taken)
 		}
 		out.taken = len(raws)
-		came := len(raws)
-		for i := 1; i < len(out.diverted); i += 2 {
-			came += int(out.diverted[i])
-		}
 		out.full = came >= c.want
 	case cycleAgain:
 		out.taken = len(raws) / 2
@@ -201,8 +198,11 @@ func (e *Engine) settle(ctx context.Context, notAlive string, ops []settleOp) ([
 		return nil, r.err
 	}
 	mine := make([]bool, len(done))
-	for i, d := range done {
-		mine[i] = d == 1
+	for i, o := range ops {
+		mine[i] = done[i] == settleDone || done[i] == settleBeside
+		if done[i] == settleBeside {
+			o.op.Dead.beside = true
+		}
 	}
 	return mine, nil
 }

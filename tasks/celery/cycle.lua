@@ -9,8 +9,9 @@
 --      per list: queue, step, what follows raw in an entry; then per ack: tag
 --      ('' writes in any case), result key ('' for none), result
 -- returns {state, now (µs, text), lost tags, {list, count, …} of what was
---      taken, raws, handed back, {list, count, …} of what went to the dead
---      letters since it is no envelope, how long this took (µs)}; state 1:
+--      taken, raws, handed back, {list, count, of these beside the stream, …}
+--      of what went to the dead letters since it is no envelope, how long this
+--      took (µs)}; state 1:
 --      done; 2: this call was made before,
 --      and raws holds its tags and entries in turn; -1: this instance is not
 --      registered (the acks are done all the same)
@@ -112,7 +113,7 @@ local function take(i, key, list)
   local got = pcall_redis('RPOP', key, want)
   if type(got) ~= 'table' or got.err then return end
   local queue, tail, suffix = ARGV[11 + 3 * i], tag_tail(ARGV[12 + 3 * i]), ARGV[13 + 3 * i]
-  local kept = 0
+  local kept, beside = 0, 0
   for j = 1, #got do
     local raw = got[j]
     if envelope(raw) then
@@ -124,9 +125,9 @@ local function take(i, key, list)
       z[2 * c - 1] = score
       z[2 * c] = tag
       raws[c] = raw
-    else
-      dead_letter(own, tonumber(ARGV[11]), tonumber(ARGV[12]), now,
-        {queue = queue, reason = 'NotEnvelope', instance = id, list = list}, raw)
+    elseif not dead_letter(own, tonumber(ARGV[11]), tonumber(ARGV[12]), now,
+      {queue = queue, reason = 'NotEnvelope', instance = id, list = list}, raw) then
+      beside = beside + 1
     end
   end
   if kept > 0 then
@@ -136,6 +137,7 @@ local function take(i, key, list)
   if kept < #got then
     diverted[#diverted + 1] = i
     diverted[#diverted + 1] = #got - kept
+    diverted[#diverted + 1] = beside
   end
   want = want - #got
 end

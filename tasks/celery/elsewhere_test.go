@@ -184,7 +184,7 @@ func TestTakeoverWithoutTheResultsServer(t *testing.T) {
 	r := newFar(t)
 	e := r.engine(r.config(Config{}), nil)
 	r.results.Stop()
-	dead := newInstance()
+	dead := NewInstance()
 	killer := r.held(e, dead, 1, 2)
 	neighbour := r.held(e, dead, 2, 0)
 	r.rdb.ZAdd(t.Context(), e.keys.buried(), zMember(1, dead))

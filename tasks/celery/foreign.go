@@ -181,13 +181,6 @@ func (a *Admin) Stranded(ctx context.Context) (map[string]int64, error) {
 	})
 }
 
-// Unlisted are lists of messages that could not be put into the stream of their
-// queue's dead letters, a key of another type or one that the worker's user may
-// not write to, with their numbers: they are kept as they came.
-func (a *Admin) Unlisted(ctx context.Context) (map[string]int64, error) {
-	return a.lists(ctx, "dead-raw:", func(string) bool { return true })
-}
-
 // lists finds our lists that begin with a text and are wanted by what is behind
 // it, with the number of messages in them.
 func (a *Admin) lists(ctx context.Context, begin string, wanted func(rest string) bool) (map[string]int64, error) {

@@ -150,8 +150,12 @@ func (e *Engine) unparkOne(ctx context.Context, tag string, value []byte) error 
 	if it.err != nil {
 		o = e.undecodable(it).settleOp()
 	}
-	_, err := e.settle(ctx, "", []settleOp{o})
-	if err == nil {
+	mine, err := e.settle(ctx, "", []settleOp{o})
+	switch {
+	case err != nil || !mine[0]:
+	case o.op.Dead != nil:
+		e.died(e.log.Warn, it, o.op.Dead, "a parked message that no index held")
+	default:
 		e.log.Warn("a parked message that no index held was put back", "task", it.taskName(), "task_id", it.taskID())
 	}
 	return err

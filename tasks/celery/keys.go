@@ -59,9 +59,11 @@ func (k keys) parkedAt() []string {
 
 // dead is a queue's stream of dead letters, deadQueues the set of queues that
 // have one, deadDropped a hash: queue to the number that fell out of bounds.
-func (k keys) dead(queue string) string { return k.own("dead:" + queue) }
-func (k keys) deadQueues() string       { return k.own("dead-queues") }
-func (k keys) deadDropped() string      { return k.own("dead-dropped") }
+// deadRaw is a list of messages that the stream could not take, as they came.
+func (k keys) dead(queue string) string    { return k.own("dead:" + queue) }
+func (k keys) deadRaw(queue string) string { return k.own("dead-raw:" + queue) }
+func (k keys) deadQueues() string          { return k.own("dead-queues") }
+func (k keys) deadDropped() string         { return k.own("dead-dropped") }
 
 // result is the key of a task's result, and its channel.
 func (k keys) result(id string) string { return k.results + wire.ResultKey(id) }
@@ -154,7 +156,9 @@ func (k keys) parseTag(tag string) (parsedTag, bool) {
 	return t, err == nil && validInstance(t.owner)
 }
 
-func newInstance() string {
+// NewInstance returns a new instance id, for [Config].Instance: 16 random bytes
+// as 32 hexadecimal digits.
+func NewInstance() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])

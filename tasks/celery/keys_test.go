@@ -16,7 +16,7 @@ import (
 func TestTags(t *testing.T) {
 	t.Parallel()
 	k, other := keys{namespace: "a:b"}, keys{namespace: "a"}
-	id := newInstance()
+	id := NewInstance()
 	for _, c := range []struct {
 		tag  string
 		want parsedTag

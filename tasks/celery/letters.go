@@ -213,7 +213,7 @@ func (a *Admin) requeue(ctx context.Context, queue string, letters []DeadLetter,
 // renewed is a letter's message as it is sent again, and the list it goes to.
 func (a *Admin) renewed(d DeadLetter) (raw []byte, list string, err error) {
 	raw, err = wire.Renew(d.Raw, map[string]json.RawMessage{
-		wire.HeaderDeliveries: nil, wire.HeaderLosses: nil, headerFirstPark: nil, headerParked: nil,
+		wire.HeaderLosses: nil, headerFirstPark: nil, headerParked: nil,
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: %w", ErrUnfit, err)

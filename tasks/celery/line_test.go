@@ -9,6 +9,7 @@ import (
 
 	"github.com/solobeat/solobeat/internal/testkit"
 	"github.com/solobeat/solobeat/tasks"
+	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
 
 // standInLine parks n messages of one key, in order, and returns their tags.
@@ -74,6 +75,54 @@ func TestWhoLeavesFromTheMiddleKeepsTheOldestsTimer(t *testing.T) {
 	}
 }
 
+// A line whose key is something else bars neither the acks of the call that is to
+// bring it forward, nor the other lines, nor what comes after.
+func TestABrokenLineBarsNoAcks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.start(Config{}, nil, parksFor("good", time.Hour))
+	tags := r.standInLine(w, "good", 2)
+	_ = w.stop()
+	ctx := context.Background()
+	ids := []string{r.enqueue("t.ok"), r.enqueue("t.ok")}
+	e := r.engine(Config{}, nil)
+	self, err := e.enrol(ctx, "", func(int, error) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	took, err := e.cycle(ctx, self, &cycleCall{number: 1, want: 2, sources: []int{0}})
+	if err != nil || took.taken != 2 {
+		t.Fatalf("%+v, %v", took, err)
+	}
+	if err := r.rdb.Set(ctx, e.keys.line("broken"), "somebody's", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	call := &cycleCall{number: 2, sources: []int{0}, wakes: []string{e.keys.line("broken"), e.keys.line("good")}}
+	for _, it := range took.items(0, took.taken) {
+		call.acks = append(call.acks, e.outcome(it, tasks.Outcome{Kind: tasks.Succeeded, Result: []byte("1")}))
+	}
+	acked, err := e.cycle(ctx, self, call)
+	if err != nil || len(acked.lost) > 0 || acked.buried || acked.repeated {
+		t.Fatalf("the call that acks: %+v, %v", acked, err)
+	}
+	for _, id := range ids {
+		if s := r.wait(id, time.Second).State; s != wire.StateSuccess {
+			t.Errorf("%s: %s", id, s)
+		}
+	}
+	left, err := r.rdb.HKeys(ctx, e.keys.unacked()).Result()
+	if err != nil || len(left) != 1 || left[0] != tags[1] {
+		t.Errorf("unacked: %v, %v; want the second of the line alone", left, err)
+	}
+	if n := r.number(r.rdb.LLen(ctx, "celery")); n != 1 {
+		t.Errorf("%d messages of the good line were brought forward", n)
+	}
+	next, err := e.cycle(ctx, self, &cycleCall{number: 3, want: 9, sources: []int{0}})
+	if err != nil || next.taken != 1 {
+		t.Errorf("the next call: %+v, %v", next, err)
+	}
+}
+
 // A server that has dropped what is known of the parked messages loses none of
 // them.
 func TestParkedMessagesOutliveWhatIsKnownOfThem(t *testing.T) {
@@ -113,7 +162,7 @@ func TestParkMarksWhatHasBegun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	e := r.engine(Config{}, nil)
-	self := &replica{id: newInstance(), ctx: context.Background()}
+	self := &replica{id: NewInstance(), ctx: context.Background()}
 	src := e.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
 	for _, begun := range []bool{false, true} {
@@ -132,7 +181,7 @@ func TestParksForAStoreGrowUnderALock(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	e := r.engine(Config{}, nil)
-	self := &replica{id: newInstance(), ctx: context.Background()}
+	self := &replica{id: NewInstance(), ctx: context.Background()}
 	src := e.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
 	down := tasks.Outcome{Kind: tasks.Parked, WonLock: true, Err: errors.New("down"), Park: tasks.Park{Reason: tasks.ParkStore}}
@@ -151,7 +200,7 @@ func TestOnlyWhatHasBegunComesBackMarked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	e := r.engine(Config{}, nil)
-	self := &replica{id: newInstance(), ctx: context.Background()}
+	self := &replica{id: NewInstance(), ctx: context.Background()}
 	src := e.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
 	for _, begun := range []bool{false, true} {

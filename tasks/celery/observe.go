@@ -1,6 +1,7 @@
 package celery
 
 import (
+	"slices"
 	"time"
 
 	"github.com/solobeat/solobeat/tasks"
@@ -41,10 +42,51 @@ func (e *Engine) tookBy(taken []*item) {
 }
 
 func (e *Engine) diverted(queue string, n int) {
+	if n == 0 {
+		return
+	}
 	e.log.Warn("messages that are no task envelopes went to the dead letters", "queue", queue, "number", n)
 	for range n {
 		call2(e.cfg.Observer.DeadLettered, queue, tasks.ReasonNotEnvelope)
 	}
+}
+
+// splitDiverted tells of the diverted messages that are kept beside the dead
+// letters, leaves the others in the reply, and returns how many there were.
+func (e *Engine) splitDiverted(c *cycleCall, r *cycleReply) (all int) {
+	var listed []int64
+	for d := range slices.Chunk(r.diverted, 3) {
+		if len(d) < 3 {
+			break
+		}
+		all += int(d[1])
+		listed = append(listed, d[0], d[1]-d[2])
+		if n := int(d[2]); n > 0 {
+			queue := e.sources[c.sources[d[0]-1]].queue
+			e.log.Error("messages that are no task envelopes"+keptBeside, "queue", queue, "list", e.keys.deadRaw(queue), "number", n)
+			for range n {
+				call2(e.cfg.Observer.DeadUnlisted, queue, tasks.ReasonNotEnvelope)
+			}
+		}
+	}
+	r.diverted = listed
+	return all
+}
+
+// keptBeside is said of what the stream of the dead letters did not take.
+const keptBeside = " went to a list beside the dead letters, since their stream could not be written (solobeat dead list says what to do)"
+
+// died tells that a message has become a dead letter, and where it lies. The
+// list of what lies beside the others keeps no reason, so the log must.
+func (e *Engine) died(log func(msg string, args ...any), it *item, d *deadNote, what string, more ...any) {
+	attrs := append([]any{"task", it.taskName(), "task_id", it.taskID(), "queue", d.Queue, "reason", d.Reason, "detail", d.Detail}, more...)
+	if d.beside {
+		e.log.Error(what+keptBeside, append(attrs, "list", e.keys.deadRaw(d.Queue))...)
+		call2(e.cfg.Observer.DeadUnlisted, d.Queue, d.Reason)
+		return
+	}
+	log(what+" went to the dead letters", attrs...)
+	call2(e.cfg.Observer.DeadLettered, d.Queue, d.Reason)
 }
 
 // settled tells what Redis has confirmed, and does what follows from it.
@@ -70,9 +112,7 @@ func (e *Engine) settled(c *commit) {
 		})
 	}
 	if c.op != nil && c.op.Dead != nil {
-		e.log.Warn("message went to the dead letters", "task", it.taskName(), "task_id", it.taskID(), "queue", it.src.queue,
-			"reason", c.op.Dead.Reason, "detail", c.op.Dead.Detail)
-		call2(o.DeadLettered, it.src.queue, c.op.Dead.Reason)
+		e.died(e.log.Warn, it, c.op.Dead, "message")
 	}
 	switch c.out.Kind {
 	case tasks.Parked:

@@ -47,7 +47,7 @@ func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
 	delay := park.Delay(p, note.N, waits)
 	o := e.parkOp(it, raw, now.Add(delay))
 	if waits {
-		limit := waitLimit(p, first)
+		limit := park.Limit(p, first)
 		o.Limit = micros(limit)
 		if due := now.Add(delay); due.After(limit) {
 			o.Due = o.Limit
@@ -55,16 +55,6 @@ func (e *Engine) parkedFor(it *item, out tasks.Outcome) *commit {
 		o.Line, o.Order, o.Delay = e.keys.line(p.Key), micros(first), strconv.FormatInt(delay.Microseconds(), 10)
 	}
 	return &commit{it: it, out: out, op: o}
-}
-
-// waitLimit is the end of a wait for a lock or a record: 24 h after the first
-// park, or the chain's own if that is sooner.
-func waitLimit(p tasks.Park, first time.Time) time.Time {
-	limit := first.Add(tasks.MaxWait)
-	if !p.Deadline.IsZero() && p.Deadline.Before(limit) {
-		return p.Deadline
-	}
-	return limit
 }
 
 // parkedRaw is the message as it is parked: with what the next delivery must

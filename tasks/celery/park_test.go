@@ -362,7 +362,7 @@ func TestParkForStoreAndGuard(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	w := r.engine(Config{}, nil)
-	self := &replica{id: newInstance(), ctx: context.Background()}
+	self := &replica{id: NewInstance(), ctx: context.Background()}
 	src := w.keys.source("celery", 0)
 	raw := []byte(envelope(t, emptyBody, nil))
 	for n, base := range []int{1, 2, 4, 8, 16, 30, 30} {
@@ -404,7 +404,7 @@ func TestFirstParkTravelsWithTheMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	e := r.engine(Config{}, nil)
-	self := &replica{id: newInstance(), ctx: context.Background()}
+	self := &replica{id: NewInstance(), ctx: context.Background()}
 	src := e.keys.source("celery", 3)
 	at := time.Now()
 	take := func(raw []byte) *item { return newItem("sb:x", self, src, string(raw), at, time.Now()) }

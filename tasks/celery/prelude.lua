@@ -43,13 +43,14 @@ end
 -- of our keys, d a table of texts. Where the stream cannot be written (a key of
 -- another type, a user without +xadd) the message is kept as it is in a list
 -- beside it; it never raises, since its caller has taken other messages too.
+-- Returns whether the message is in the stream.
 local function dead_letter(own, max, age, now, d, raw)
   local stream = own .. 'dead:' .. d.queue
   local out = 0
   local n = pcall_redis('XLEN', stream)
   if type(n) ~= 'number' then
     pcall_redis('LPUSH', own .. 'dead-raw:' .. d.queue, raw)
-    return
+    return false
   end
   if n > 0 then
     out = tonumber(pcall_redis('XTRIM', stream, 'MINID', whole(math.floor(now / 1000) - age))) or 0
@@ -61,10 +62,11 @@ local function dead_letter(own, max, age, now, d, raw)
     'deliveries', d.deliveries or '0', 'task', d.task or '', 'id', d.id or '')
   if type(added) == 'table' and added.err then
     pcall_redis('LPUSH', own .. 'dead-raw:' .. d.queue, raw)
-    return
+    return false
   end
   pcall_redis('SADD', own .. 'dead-queues', d.queue)
   if out > 0 then pcall_redis('HINCRBY', own .. 'dead-dropped', d.queue, out) end
+  return true
 end
 
 -- The line of a key: a zset of park tags by the time of the first park. Only

@@ -19,7 +19,7 @@ const maxNodes = 100
 func (e *Engine) enrol(base context.Context, old string, again func(n int, err error) bool) (*replica, error) {
 	id := e.cfg.Instance
 	if old != "" {
-		id = newInstance()
+		id = NewInstance()
 	}
 	r := &replica{id: id}
 	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(base))

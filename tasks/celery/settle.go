@@ -12,6 +12,12 @@ type settleOp struct {
 	op       *op
 }
 
+// What settle.lua says of an operation that was done.
+const (
+	settleDone   = 1
+	settleBeside = 2 // its dead letter is kept beside the stream
+)
+
 func (c *commit) settleOp() settleOp {
 	return settleOp{tag: c.tagFor(), key: c.key, result: c.result, op: c.op}
 }

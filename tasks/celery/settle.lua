@@ -9,8 +9,8 @@
 --      has tag ('' acts in any case), key (of the result), act: ack | push |
 --      park; for push: list, side R (taking end) or L; for park see the
 --      prelude; dead: a dead letter made of keep, or of raw where there is none
--- returns {1, per operation 1 done or 0 not ours} or {-1} if that instance is
---      alive
+-- returns {1, per operation 1 done, 2 done and its dead letter kept beside the
+--      stream, or 0 not ours} or {-1} if that instance is alive
 local keys = {unacked = KEYS[1], index = KEYS[2], parked = KEYS[3], info = KEYS[4]}
 local own, max, age = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 if ARGV[7] ~= '' and call('ZSCORE', KEYS[5], ARGV[7]) then return {-1} end
@@ -31,9 +31,9 @@ for _, o in ipairs(ops) do
 end
 if ARGV[2] ~= '' then call('SELECT', ARGV[3]) end
 
-for _, o in ipairs(ops) do
+for i, o in ipairs(ops) do
   if o.mine then
-    if o.dead then dead_letter(own, max, age, now, o.dead, o.raw) end
+    if o.dead and not dead_letter(own, max, age, now, o.dead, o.raw) then done[i] = 2 end
     if o.act == 'push' then
       call(o.side == 'L' and 'LPUSH' or 'RPUSH', o.list, o.raw)
     elseif o.act == 'park' and (o.tag ~= '' or call('HEXISTS', keys.unacked, o.ptag) == 0) then

@@ -197,12 +197,10 @@ func (e *Engine) takeOverOp(it *item, dead *deadReplica) settleOp {
 
 func (e *Engine) tookOver(it *item, o settleOp, dead *deadReplica) {
 	if o.op.Dead != nil {
-		e.log.Error("message of a dead replica went to the dead letters", "task", it.taskName(), "task_id", it.taskID(),
-			"queue", it.src.queue, "reason", o.op.Dead.Reason, "deaths", it.deaths(), "instance", dead.id)
 		if f := e.cfg.Observer.Finished; f != nil {
 			f(Finished{Task: it.taskName(), Queue: it.src.queue, Outcome: tasks.Failed, Reason: o.op.Dead.Reason, Message: it.task()})
 		}
-		call2(e.cfg.Observer.DeadLettered, it.src.queue, o.op.Dead.Reason)
+		e.died(e.log.Error, it, o.op.Dead, "message of a dead replica", "deaths", it.deaths(), "instance", dead.id)
 		return
 	}
 	e.log.Info("took over a message", "task", it.taskName(), "task_id", it.taskID(), "queue", it.src.queue,

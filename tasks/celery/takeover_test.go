@@ -347,16 +347,16 @@ func TestJanitorFindsOrphans(t *testing.T) {
 		}
 	}
 	entry := func(id string) string {
-		return string(wire.UnackedEntry([]byte(envelope(t, emptyBody, func(m map[string]any) {
+		return "[" + envelope(t, emptyBody, func(m map[string]any) {
 			m["headers"].(map[string]any)["id"] = id
-		})), "", "celery"))
+		}) + wire.UnackedSuffix("", "celery")
 	}
-	orphan := newInstance()
+	orphan := NewInstance()
 	put(k.tag(orphan, 5001, 0), entry("orphan"))
 	put(k.tag(orphan, 5002, 3), "[no json at all, \"\", \"celery\"]")
 	put(k.parkTag(orphan, 1, 0), entry("parked"))
-	put(other.tag(newInstance(), 1, 0), entry("other deployment"))
-	put(other.parkTag(newInstance(), 1, 0), entry("other deployment, parked"))
+	put(other.tag(NewInstance(), 1, 0), entry("other deployment"))
+	put(other.parkTag(NewInstance(), 1, 0), entry("other deployment, parked"))
 	put("python", entry("python"))
 	seen := newWitness()
 	r.start(Config{}, func(e *Engine) { fast(e); e.tune.janitor = 200 * time.Millisecond }, seen.runner())

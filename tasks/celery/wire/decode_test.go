@@ -481,23 +481,6 @@ func TestNumbersAndTextKeepTheirText(t *testing.T) {
 	}
 }
 
-func TestLooksLikeEnvelope(t *testing.T) {
-	t.Parallel()
-	whole := string(envelopeOf(`{"task": "t", "id": "i"}`, emptyBody))
-	if !LooksLikeEnvelope([]byte(whole)) {
-		t.Error("an envelope")
-	}
-	for _, s := range []string{
-		"", "{", "}", "{}", " " + whole, whole + "\n", "[" + whole + "]",
-		strings.Replace(whole, `"delivery_tag"`, `"x"`, 1), strings.Replace(whole, `"delivery_info"`, `"x"`, 1),
-		strings.Replace(whole, `"headers"`, `"x"`, 1), strings.Replace(whole, `"content-type"`, `"x"`, 1),
-	} {
-		if LooksLikeEnvelope([]byte(s)) {
-			t.Errorf("%.60q", s)
-		}
-	}
-}
-
 func TestHeaderInt(t *testing.T) {
 	t.Parallel()
 	m := &Message{Headers: map[string]json.RawMessage{"a": json.RawMessage("3"), "b": json.RawMessage(`"3"`)}}

@@ -7,7 +7,6 @@
 //
 //	Decode(raw []byte) (*Message, error)         a kombu envelope; the error is an *Error
 //	DecodeText(m *Message, raw string) error     the same without a copy of what is text already
-//	LooksLikeEnvelope(raw []byte) bool           the cheap test the taking script makes
 //	(*Message).Unsupported() string              the field that asks for what is not built, "" if none
 //	(*Message).HeaderInt(name string) (int, bool)
 //	Encode(m *Message) ([]byte, error)           the bytes Celery 5.7 would send
@@ -23,7 +22,6 @@
 //
 // # Entries of the unacked hash
 //
-//	UnackedEntry(raw, exchange, routingKey) []byte
 //	UnackedSuffix(exchange, routingKey) string   what follows raw: entry = "[" + raw + suffix
 //	ParseUnacked(value) (raw []byte, exchange, routingKey string, err error)
 //
@@ -33,7 +31,7 @@
 //	DecodeResult([]byte) (*Result, error)
 //	ExceptionOf(err error) Exception             how a Go error appears to a Python client
 //	NewException(name string, args ...any) Exception
-//	NotRegistered, ContentDisallowed, WorkerLost, TaskRevoked, TimeLimitExceeded, MaxRetriesExceeded
+//	NotRegistered, ContentDisallowed, WorkerLost, TaskRevoked, MaxRetriesExceeded
 //	Finite(raw) json.RawMessage                  NaN and Infinity replaced by null
 //	Ready(state) bool                            whether a state is final
 //

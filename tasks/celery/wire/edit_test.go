@@ -140,7 +140,7 @@ func TestUnackedEntries(t *testing.T) {
 	t.Parallel()
 	const raw = `{"headers": {"a": "]"}}`
 	for _, queue := range []string{"celery", `a"b\`, "späte 😀", "", "a, \"\", \"b"} {
-		entry := UnackedEntry([]byte(raw), "", queue)
+		entry := unackedEntry([]byte(raw), "", queue)
 		if string(entry) != "["+raw+UnackedSuffix("", queue) || !json.Valid(entry) {
 			t.Errorf("%q: %s", queue, entry)
 		}
@@ -156,7 +156,7 @@ func TestUnackedEntries(t *testing.T) {
 	// Text that is no JSON, put together by a script: the parts come back all
 	// the same, with the error.
 	for _, junk := range []string{"hello", `{"a": 1}, {"b": 2}`, "{\xff}", `{"a": "x", "y"}`, `{"x": "`} {
-		entry := UnackedEntry([]byte(junk), "ex", "q")
+		entry := unackedEntry([]byte(junk), "ex", "q")
 		got, ex, rk, err := ParseUnacked(entry)
 		if !errors.Is(err, ErrMalformed) || string(got) != junk || ex != "ex" || rk != "q" {
 			t.Errorf("%q: %q %q %q %v", junk, got, ex, rk, err)

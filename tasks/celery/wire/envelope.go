@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
 	"unicode/utf8"
 )
@@ -345,16 +344,3 @@ func (e *envelope) unquoted(p span) string {
 
 // value gives the text of a value of any kind, as it is.
 func (e *envelope) value(p span) json.RawMessage { return json.RawMessage(e.text[p.from:p.to]) }
-
-// LooksLikeEnvelope is the test that the taking script makes on every message
-// before it puts it where Python workers may read it: an object by its first
-// and last byte, in which the four words stand that a worker cannot do
-// without. What fails it may still be an envelope (white space around it, a
-// key written with escapes); what passes may still be malformed.
-func LooksLikeEnvelope(raw []byte) bool {
-	return len(raw) > 1 && raw[0] == '{' && raw[len(raw)-1] == '}' &&
-		bytes.Contains(raw, []byte(`"delivery_tag"`)) &&
-		bytes.Contains(raw, []byte(`"delivery_info"`)) &&
-		bytes.Contains(raw, []byte(`"headers"`)) &&
-		bytes.Contains(raw, []byte(`"content-type"`))
-}

@@ -57,14 +57,6 @@ func TaskRevoked(reason string) Exception {
 	return exception(moduleCelery, "TaskRevokedError", reason)
 }
 
-// TimeLimitExceeded says that the run was ended at its time limit, in seconds.
-func TimeLimitExceeded(seconds float64) Exception {
-	return Exception{
-		Type: "TimeLimitExceeded", Module: moduleBilliard,
-		Args: []json.RawMessage{appendFloat(nil, seconds)},
-	}
-}
-
 // MaxRetriesExceeded says that the last retry failed without an error of its
 // own.
 func MaxRetriesExceeded(text string) Exception {

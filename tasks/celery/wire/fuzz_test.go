@@ -212,7 +212,7 @@ func checkRoundTrip(t *testing.T, m *Message) {
 		}
 		return
 	}
-	if !LooksLikeEnvelope(first) || !json.Valid(first) || !isASCII(first) {
+	if !looksLikeEnvelope(first) || !json.Valid(first) || !isASCII(first) {
 		t.Fatalf("encoded: %q", first)
 	}
 	m2, err := Decode(first)
@@ -344,7 +344,7 @@ func FuzzRedeliver(f *testing.F) {
 			}
 			return
 		}
-		if LooksLikeEnvelope(raw) && !LooksLikeEnvelope(out) {
+		if looksLikeEnvelope(raw) && !looksLikeEnvelope(out) {
 			t.Fatalf("the shape was lost: %q", out)
 		}
 		again, err := Redeliver(out, n)

@@ -58,7 +58,7 @@ func TestGoldenMessagesDecode(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			name := filepath.Base(path)
-			if !LooksLikeEnvelope(raw) {
+			if !looksLikeEnvelope(raw) {
 				t.Error("fails the shape test")
 			}
 			m, err := Decode(raw)
@@ -237,7 +237,7 @@ func TestGoldenUnacked(t *testing.T) {
 		if err != nil || ex != "" || rk != "celery" {
 			t.Fatalf("%s: %q %q %v", v, ex, rk, err)
 		}
-		if got := UnackedEntry(raw, ex, rk); string(got) != string(value) {
+		if got := unackedEntry(raw, ex, rk); string(got) != string(value) {
 			t.Errorf("%s: the entry became %s", v, got)
 		}
 		m, err := Decode(raw)

@@ -11,7 +11,7 @@ const Sep = "\x06\x16"
 
 // Keys of kombu that every worker on one Redis database shares.
 const (
-	UnackedKey      = "unacked"       // hash: delivery tag to entry, see [UnackedEntry]
+	UnackedKey      = "unacked"       // hash: delivery tag to entry, see [ParseUnacked]
 	UnackedIndexKey = "unacked_index" // zset: delivery tag, score in Unix seconds
 )
 

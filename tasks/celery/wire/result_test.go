@@ -202,7 +202,6 @@ func TestExceptionsOfCelery(t *testing.T) {
 		{ContentDisallowed("c"), `{"exc_type": "ContentDisallowed", "exc_message": ["c"], "exc_module": "kombu.exceptions"}`},
 		{WorkerLost("w"), `{"exc_type": "WorkerLostError", "exc_message": ["w"], "exc_module": "billiard.exceptions"}`},
 		{TaskRevoked("expired"), `{"exc_type": "TaskRevokedError", "exc_message": ["expired"], "exc_module": "celery.exceptions"}`},
-		{TimeLimitExceeded(1), `{"exc_type": "TimeLimitExceeded", "exc_message": [1.0], "exc_module": "billiard.exceptions"}`},
 		{MaxRetriesExceeded("m"), `{"exc_type": "MaxRetriesExceededError", "exc_message": ["m"], "exc_module": "celery.exceptions"}`},
 		{NewException("E", 1, "ü", nil, math.NaN()), `{"exc_type": "E", "exc_message": [1, "\u00fc", null, "json: unsupported value: NaN"], "exc_module": null}`},
 		{NewException("E"), `{"exc_type": "E", "exc_message": [], "exc_module": null}`},

@@ -15,15 +15,6 @@ func UnackedSuffix(exchange, routingKey string) string {
 	return string(append(b, ']'))
 }
 
-// UnackedEntry is the value kombu keeps in the unacked hash:
-// [envelope, exchange, routing key]. An entry that is no JSON array of three
-// keeps Python workers from starting, so raw must be JSON.
-func UnackedEntry(raw []byte, exchange, routingKey string) []byte {
-	b := append(make([]byte, 0, len(raw)+len(exchange)+len(routingKey)+12), '[')
-	b = append(b, raw...)
-	return append(b, UnackedSuffix(exchange, routingKey)...)
-}
-
 // ParseUnacked takes an entry of the unacked hash apart. raw keeps the bytes
 // of the envelope and is not looked into. On an error, which means that no
 // worker can restore the entry, the parts are what could be recovered, raw at

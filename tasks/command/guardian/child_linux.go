@@ -170,10 +170,6 @@ func (c *child) obey(f frame) {
 			c.terminate()
 		}
 		c.terminateAt = min(c.terminateAt, f.a)
-	case frameSignal:
-		if !c.ended {
-			kill(-c.program, syscall.Signal(f.a))
-		}
 	}
 }
 

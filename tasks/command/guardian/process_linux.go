@@ -224,21 +224,6 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-// RunID returns what stands in the program's environment as
-// SOLOBEAT_RUN_TASK_ID.
-func (p *Process) RunID() string { return p.runID }
-
-// PID returns the program's process id, 0 if the guardian was killed before it
-// could tell.
-func (p *Process) PID() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pid
-}
-
-// GuardianPID returns the guardian's process id, 0 where there is none.
-func (p *Process) GuardianPID() int { return p.cmd.Process.Pid }
-
 // Extend moves the deadline, usually after a confirmed renewal; the zero time
 // removes it. A deadline that carries Go's monotonic reading is safe against
 // steps of the wall clock.
@@ -264,11 +249,6 @@ func (p *Process) Terminate(grace time.Duration) {
 	boot := bootNow() + int64(grace)
 	p.killBefore(time.Now().Add(grace+confirmWithin), Terminated)
 	p.order(frame{kind: frameTerminate, a: boot})
-}
-
-// Signal sends a signal to the program's process group.
-func (p *Process) Signal(sig syscall.Signal) {
-	p.order(frame{kind: frameSignal, a: int64(sig)})
 }
 
 // Wait waits until the program has ended and nothing of its tree is left, and

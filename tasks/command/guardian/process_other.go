@@ -75,16 +75,6 @@ func Start(ctx context.Context, cfg Config) (*Process, error) {
 	return p, nil
 }
 
-// RunID returns what stands in the program's environment as
-// SOLOBEAT_RUN_TASK_ID.
-func (p *Process) RunID() string { return p.runID }
-
-// PID returns the program's process id.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
-// GuardianPID returns the guardian's process id, 0 where there is none.
-func (p *Process) GuardianPID() int { return 0 }
-
 // Extend moves the deadline, usually after a confirmed renewal; the zero time
 // removes it.
 func (p *Process) Extend(deadline time.Time) {
@@ -103,9 +93,6 @@ func (p *Process) Terminate(grace time.Duration) {
 	p.killAt(time.Now().Add(grace), Terminated)
 	signalGroup(p.cmd.Process, syscall.SIGTERM)
 }
-
-// Signal sends a signal to the program's process group.
-func (p *Process) Signal(sig syscall.Signal) { signalGroup(p.cmd.Process, sig) }
 
 // Wait waits until the program has ended and its output has been copied.
 func (p *Process) Wait() (Status, error) {

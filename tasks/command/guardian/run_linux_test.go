@@ -251,7 +251,6 @@ func TestKill(t *testing.T) {
 	p.Kill()
 	p.Terminate(0)
 	p.Extend(time.Now())
-	p.Signal(syscall.SIGHUP)
 }
 
 // A tree that keeps forking while it is killed, by the guardian or in its
@@ -348,17 +347,6 @@ func TestTerminateThenDeadline(t *testing.T) {
 	p.Extend(time.Now().Add(300 * time.Millisecond))
 	if st := wait(t, p); st.Reason != guardian.DeadlinePassed {
 		t.Errorf("status %v", st)
-	}
-}
-
-func TestSignal(t *testing.T) {
-	t.Parallel()
-	out := guardian.NewTail(100)
-	p := start(t, guardian.Config{Argv: []string{"sh", "-c", `trap 'echo hup; exit 4' HUP; echo ready; while :; do sleep 0.05; done`}, Stdout: out})
-	testkit.Poll(t, 10*time.Second, time.Millisecond, func() bool { return len(out.Bytes()) > 0 }, "program is ready")
-	p.Signal(syscall.SIGHUP)
-	if diff := cmp.Diff(guardian.Status{ExitCode: 4}, wait(t, p)); diff != "" {
-		t.Error(diff)
 	}
 }
 

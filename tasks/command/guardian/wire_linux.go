@@ -26,7 +26,6 @@ const (
 	frameDeadline  = 'D' // a: CLOCK_BOOTTIME ns, b: wall clock ns; 0, 0: none
 	frameKill      = 'K'
 	frameTerminate = 'T' // a: CLOCK_BOOTTIME ns at which KILL follows
-	frameSignal    = 'S' // a: signal number
 )
 
 // Frames from the guardian to the caller.

@@ -49,3 +49,13 @@ func Delay(p tasks.Park, n int, waits bool) time.Duration {
 	}
 	return time.Duration(float64(d) * (1 + jitter*(2*rand.Float64()-1)))
 }
+
+// Limit is the end of a wait for a lock or a record: 24 h after the first
+// park, or the chain's own if that is sooner.
+func Limit(p tasks.Park, first time.Time) time.Time {
+	limit := first.Add(tasks.MaxWait)
+	if !p.Deadline.IsZero() && p.Deadline.Before(limit) {
+		return p.Deadline
+	}
+	return limit
+}

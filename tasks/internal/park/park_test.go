@@ -46,3 +46,18 @@ func TestDelay(t *testing.T) {
 		}
 	}
 }
+
+// A wait ends 24 h after its first park, or sooner where the chain says so.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	first := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct{ deadline, want time.Time }{
+		{time.Time{}, first.Add(24 * time.Hour)},
+		{first.Add(time.Hour), first.Add(time.Hour)},
+		{first.Add(48 * time.Hour), first.Add(24 * time.Hour)},
+	} {
+		if got := Limit(tasks.Park{Deadline: c.deadline}, first); !got.Equal(c.want) {
+			t.Errorf("deadline %s: %s, want %s", c.deadline, got, c.want)
+		}
+	}
+}
