@@ -16,7 +16,7 @@ func (g *Guard) TryAcquire(ctx context.Context, key string, opts ...Option) (*Ha
 	if err := g.settings(&h.set, key, opts); err != nil {
 		return nil, err
 	}
-	if err := g.try(ctx, key, h, asked); err != nil {
+	if err := g.try(ctx, key, h, asked, asked); err != nil {
 		return nil, err
 	}
 	return h, nil
@@ -39,7 +39,7 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Handl
 		if err := w.turn(ctx, reason); err != nil {
 			return nil, err
 		}
-		err := g.try(ctx, key, h, w.asked)
+		err := g.try(ctx, key, h, w.asked, time.Now())
 		switch {
 		case err == nil:
 			return h, nil
@@ -61,9 +61,9 @@ func worthWaiting(err error) bool {
 }
 
 // try makes one attempt, with a token of its own, for a handle that has its
-// settings and nothing else.
-func (g *Guard) try(ctx context.Context, key string, h *Handle, asked time.Time) error {
-	err := g.attempt(ctx, key, h)
+// settings and nothing else. The lock was asked for first at asked, and now.
+func (g *Guard) try(ctx context.Context, key string, h *Handle, asked, now time.Time) error {
+	err := g.attempt(ctx, key, h, now)
 	switch {
 	case err == nil:
 		h.begin(h.since.Sub(asked))
@@ -83,7 +83,7 @@ func (g *Guard) try(ctx context.Context, key string, h *Handle, asked time.Time)
 	return err
 }
 
-func (g *Guard) attempt(ctx context.Context, key string, h *Handle) error {
+func (g *Guard) attempt(ctx context.Context, key string, h *Handle, began time.Time) error {
 	if ctx.Err() != nil {
 		return ctxError(ctx, key)
 	}
@@ -91,7 +91,6 @@ func (g *Guard) attempt(ctx context.Context, key string, h *Handle) error {
 	if err := g.enter(h); err != nil {
 		return err
 	}
-	began := time.Now()
 	validity := h.set.ttl - lease.Margin(h.set.ttl)
 	h.answerBy = began.Add(min(validity, attemptTimeout))
 	// Registered before the request is sent, so that no end of the request

@@ -63,11 +63,10 @@ func NewBatcher(runner *Runner) *Batcher {
 // a goroutine of its own.
 func (b *Batcher) Run(ctx context.Context, late Late, s *Script, keys int, words ...any) (any, error) {
 	b.mu.Lock()
-	now := time.Now()
-	starts := b.mayStart(now)
+	starts := b.flying < fewFlights || b.flying < mostFlights && time.Since(b.departed) > patience
 	if starts {
 		b.flying++
-		b.departed = now
+		b.noteDeparture()
 		if len(b.queue) == 0 {
 			b.mu.Unlock()
 			return b.alone(ctx, s, keys, words)
@@ -83,8 +82,11 @@ func (b *Batcher) Run(ctx context.Context, late Late, s *Script, keys int, words
 	return b.await(r)
 }
 
-func (b *Batcher) mayStart(now time.Time) bool {
-	return b.flying < fewFlights || b.flying < mostFlights && now.Sub(b.departed) > patience
+// noteDeparture reads the clock only where somebody will ask for it.
+func (b *Batcher) noteDeparture() {
+	if b.flying >= fewFlights {
+		b.departed = time.Now()
+	}
 }
 
 // alone is the flight of one caller.
@@ -100,8 +102,7 @@ func (b *Batcher) alone(ctx context.Context, s *Script, keys int, words []any) (
 	}
 	form := b.runner.form(s, flagged)
 	cmd := form.command(ctx, keys, words)
-	_ = b.runner.client.Process(ctx, cmd)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+	if err := b.runner.client.Process(ctx, cmd); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = form.inFull(ctx, cmd)
 		_ = b.runner.client.Process(ctx, cmd)
 	}
@@ -130,7 +131,7 @@ func (b *Batcher) next() []*ride {
 		b.flying--
 		return nil
 	}
-	b.departed = time.Now()
+	b.noteDeparture()
 	return rides
 }
 
@@ -292,7 +293,7 @@ func (r *Runner) runRides(ctx context.Context, rides []*ride) {
 	_, _ = r.client.Pipelined(ctx, func(p redis.Pipeliner) error { return p.BatchProcess(ctx, cmds...) })
 	for i := range groups {
 		g := &groups[i]
-		if redis.HasErrorPrefix(g.cmd.Err(), "NOSCRIPT") {
+		if err := g.cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 			g.cmd = r.form(g.script, flagged).inFull(ctx, g.cmd)
 			_ = r.client.Process(ctx, g.cmd)
 		}
