@@ -104,9 +104,7 @@ func (g *Guard) attempt(ctx context.Context, key string, h *Handle, began time.T
 	if answered {
 		h.fence, h.since = grant.Fence, time.Now()
 		if h.entry.Confirm() {
-			g.mu.Lock()
-			h.granted = true
-			g.mu.Unlock()
+			h.granted.Store(true)
 			return nil
 		}
 		err = fmt.Errorf("%w: %s", ErrTooSlow, key)
@@ -127,13 +125,15 @@ func (g *Guard) ask(ctx context.Context, h *Handle, began time.Time, validity ti
 		Key: h.ref.Key, Token: h.ref.Token, TTL: h.set.ttl, MaxHold: h.set.maxHold, MinHold: h.set.minHold,
 		TaskID: h.set.taskID, Instance: g.instance, FenceBase: h.set.fenceBase,
 	}
-	if g.isClosed() { // closed between enter and Enter: CancelAll has not seen it
+	if g.closed.Load() { // closed between enter and Enter: CancelAll has not seen it
 		return Grant{}, ErrClosed
 	}
 	var grant Grant
 	var err error
-	for range 2 {
-		h.entry.Sending()
+	for again := range 2 {
+		if again > 0 {
+			h.entry.Sending() // the first time Enter has noted it
+		}
 		grant, err = g.backend.TryAcquire(sendCtx, a)
 		if err == nil || definite(err) {
 			return grant, err
@@ -145,18 +145,12 @@ func (g *Guard) ask(ctx context.Context, h *Handle, began time.Time, validity ti
 	switch {
 	case over(ctx):
 		return Grant{}, fmt.Errorf("%w (%w)", ctxError(ctx, a.Key), err)
-	case g.isClosed():
+	case g.closed.Load():
 		return Grant{}, ErrClosed
 	case time.Since(began) >= validity:
 		return Grant{}, fmt.Errorf("%w: %s: %w", ErrTooSlow, a.Key, err)
 	}
 	return Grant{}, fmt.Errorf("%w: acquire %s: %w", ErrStoreUnavailable, a.Key, err)
-}
-
-func (g *Guard) isClosed() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closed
 }
 
 func closedOr(err error) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/solobeat/solobeat/internal/lease"
@@ -32,7 +33,7 @@ type Handle struct {
 	fence Fence     // set before the grant is confirmed
 	since time.Time // likewise
 
-	granted bool          // fence and since may be read; under g.mu
+	granted atomic.Bool   // fence and since may be read by anybody
 	freed   chan struct{} // closed by leave; nil while nobody waits for that; under g.mu
 
 	release sync.Mutex // one Release at a time

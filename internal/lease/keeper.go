@@ -64,7 +64,8 @@ func (k *Keeper[T]) Add(parent context.Context, item T, s Spec) (*Entry[T], erro
 	return e, nil
 }
 
-// Enter is Add for an entry that is part of something else; it must be zero.
+// Enter is Add for an entry that is part of something else; it must be zero. It
+// notes the send time of the first try, as [Entry.Sending] does.
 func (k *Keeper[T]) Enter(e *Entry[T], parent context.Context, item T, s Spec) error {
 	if err := s.fill(); err != nil {
 		return err
@@ -79,6 +80,7 @@ func (k *Keeper[T]) Enter(e *Entry[T], parent context.Context, item T, s Spec) e
 		return ErrClosed
 	}
 	k.entries[e] = struct{}{}
+	e.sent = k.now()
 	if !s.AnswerBy.IsZero() {
 		k.eventQueue.set(e, s.AnswerBy)
 		k.start()
