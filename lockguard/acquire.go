@@ -87,7 +87,7 @@ func (g *Guard) attempt(ctx context.Context, key string, h *Handle, began time.T
 	if ctx.Err() != nil {
 		return ctxError(ctx, key)
 	}
-	h.parent, h.ref = ctx, Ref{Key: key, Token: randomHex()}
+	h.ref = Ref{Key: key, Token: randomHex()}
 	if err := g.enter(h); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (g *Guard) attempt(ctx context.Context, key string, h *Handle, began time.T
 	h.answerBy = began.Add(min(validity, attemptTimeout))
 	// Registered before the request is sent, so that no end of the request
 	// can come before its entry.
-	if err := g.keeper.Enter(&h.entry, (*holdContext)(h), h.ref, h.spec(h.answerBy)); err != nil {
+	if err := g.keeper.Enter(h.under(ctx), &h.entry, h.ref, h.spec()); err != nil {
 		g.leave(h)
 		return closedOr(err)
 	}
@@ -120,7 +120,7 @@ func (g *Guard) attempt(ctx context.Context, key string, h *Handle, began time.T
 // ask sends the attempt, and once more with the same token if the answer may
 // have been lost.
 func (g *Guard) ask(ctx context.Context, h *Handle, began time.Time, validity time.Duration) (Grant, error) {
-	sendCtx := (*attemptContext)(h)
+	sendCtx := h.sending(ctx)
 	a := Attempt{
 		Key: h.ref.Key, Token: h.ref.Token, TTL: h.set.ttl, MaxHold: h.set.maxHold, MinHold: h.set.minHold,
 		TaskID: h.set.taskID, Instance: g.instance, FenceBase: h.set.fenceBase,

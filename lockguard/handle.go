@@ -188,7 +188,7 @@ func (h *Handle) end() (Release, Reason) {
 // What our own second request does not find is unknown, not stolen.
 func (h *Handle) send(ctx context.Context, keep time.Duration) (Release, error) {
 	by := time.Now().Add(releaseTimeout)
-	sendCtx := &releaseContext{values: ctx, by: by, done: h.g.releases.after(by)}
+	sendCtx := h.releasing(ctx, by)
 	result, err := h.g.backend.Release(sendCtx, h.ref, keep)
 	if err != nil && time.Until(by) > nearDeadline {
 		result, err = h.g.backend.Release(sendCtx, h.ref, keep)

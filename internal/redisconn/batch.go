@@ -76,7 +76,7 @@ func (b *Batcher) Run(ctx context.Context, late Late, s *Script, keys int, words
 	r.ctx, r.script, r.keys, r.words, r.late = ctx, s, keys, words, late
 	b.queue = append(b.queue, r)
 	if starts {
-		go b.fly(b.board())
+		go b.fly(ctx, b.board())
 	}
 	b.mu.Unlock()
 	return b.await(r)
@@ -93,7 +93,7 @@ func (b *Batcher) noteDeparture() {
 func (b *Batcher) alone(ctx context.Context, s *Script, keys int, words []any) (any, error) {
 	defer func() {
 		if rides := b.next(); len(rides) > 0 {
-			go b.fly(rides)
+			go b.fly(ctx, rides)
 		}
 	}()
 	flagged, err := b.runner.Shebang(ctx)
@@ -161,10 +161,11 @@ func (b *Batcher) unboard(r *ride) (any, error) {
 	return answer, err
 }
 
-// fly sends rides, each time in one pipeline, until nobody waits any more.
-func (b *Batcher) fly(rides []*ride) {
+// fly sends rides, each time in one pipeline, until nobody waits any more. Of
+// ctx, which is anyone's, only the values are used.
+func (b *Batcher) fly(ctx context.Context, rides []*ride) {
 	for len(rides) > 0 {
-		b.flight(rides)
+		b.flight(ctx, rides)
 		b.mu.Lock()
 		for _, r := range rides {
 			switch {
@@ -180,8 +181,8 @@ func (b *Batcher) fly(rides []*ride) {
 }
 
 // flight goes on until the last of the rides would have given up.
-func (b *Batcher) flight(rides []*ride) {
-	ctx := context.WithoutCancel(rides[0].ctx)
+func (b *Batcher) flight(ctx context.Context, rides []*ride) {
+	ctx = context.WithoutCancel(ctx)
 	if end, ok := lastDeadline(rides); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end)
