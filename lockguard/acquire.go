@@ -16,7 +16,7 @@ func (g *Guard) TryAcquire(ctx context.Context, key string, opts ...Option) (*Ha
 	if err := g.settings(&h.set, key, opts); err != nil {
 		return nil, err
 	}
-	if err := g.try(ctx, key, h, asked); err != nil {
+	if err := g.try(ctx, key, h, asked, asked); err != nil {
 		return nil, err
 	}
 	return h, nil
@@ -39,7 +39,7 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Handl
 		if err := w.turn(ctx, reason); err != nil {
 			return nil, err
 		}
-		err := g.try(ctx, key, h, w.asked)
+		err := g.try(ctx, key, h, w.asked, time.Now())
 		switch {
 		case err == nil:
 			return h, nil
@@ -61,9 +61,9 @@ func worthWaiting(err error) bool {
 }
 
 // try makes one attempt, with a token of its own, for a handle that has its
-// settings and nothing else.
-func (g *Guard) try(ctx context.Context, key string, h *Handle, asked time.Time) error {
-	err := g.attempt(ctx, key, h)
+// settings and nothing else. The lock was asked for first at asked, and now.
+func (g *Guard) try(ctx context.Context, key string, h *Handle, asked, now time.Time) error {
+	err := g.attempt(ctx, key, h, now)
 	switch {
 	case err == nil:
 		h.begin(h.since.Sub(asked))
@@ -83,20 +83,19 @@ func (g *Guard) try(ctx context.Context, key string, h *Handle, asked time.Time)
 	return err
 }
 
-func (g *Guard) attempt(ctx context.Context, key string, h *Handle) error {
+func (g *Guard) attempt(ctx context.Context, key string, h *Handle, began time.Time) error {
 	if ctx.Err() != nil {
 		return ctxError(ctx, key)
 	}
-	h.parent, h.ref = ctx, Ref{Key: key, Token: randomHex()}
+	h.ref = Ref{Key: key, Token: randomHex()}
 	if err := g.enter(h); err != nil {
 		return err
 	}
-	began := time.Now()
 	validity := h.set.ttl - lease.Margin(h.set.ttl)
 	h.answerBy = began.Add(min(validity, attemptTimeout))
 	// Registered before the request is sent, so that no end of the request
 	// can come before its entry.
-	if err := g.keeper.Enter(&h.entry, (*holdContext)(h), h.ref, h.spec(h.answerBy)); err != nil {
+	if err := g.keeper.Enter(h.under(ctx), &h.entry, h.ref, h.spec()); err != nil {
 		g.leave(h)
 		return closedOr(err)
 	}
@@ -105,9 +104,7 @@ func (g *Guard) attempt(ctx context.Context, key string, h *Handle) error {
 	if answered {
 		h.fence, h.since = grant.Fence, time.Now()
 		if h.entry.Confirm() {
-			g.mu.Lock()
-			h.granted = true
-			g.mu.Unlock()
+			h.granted.Store(true)
 			return nil
 		}
 		err = fmt.Errorf("%w: %s", ErrTooSlow, key)
@@ -123,18 +120,20 @@ func (g *Guard) attempt(ctx context.Context, key string, h *Handle) error {
 // ask sends the attempt, and once more with the same token if the answer may
 // have been lost.
 func (g *Guard) ask(ctx context.Context, h *Handle, began time.Time, validity time.Duration) (Grant, error) {
-	sendCtx := (*attemptContext)(h)
+	sendCtx := h.sending(ctx)
 	a := Attempt{
 		Key: h.ref.Key, Token: h.ref.Token, TTL: h.set.ttl, MaxHold: h.set.maxHold, MinHold: h.set.minHold,
 		TaskID: h.set.taskID, Instance: g.instance, FenceBase: h.set.fenceBase,
 	}
-	if g.isClosed() { // closed between enter and Enter: CancelAll has not seen it
+	if g.closed.Load() { // closed between enter and Enter: CancelAll has not seen it
 		return Grant{}, ErrClosed
 	}
 	var grant Grant
 	var err error
-	for range 2 {
-		h.entry.Sending()
+	for again := range 2 {
+		if again > 0 {
+			h.entry.Sending() // the first time Enter has noted it
+		}
 		grant, err = g.backend.TryAcquire(sendCtx, a)
 		if err == nil || definite(err) {
 			return grant, err
@@ -146,18 +145,12 @@ func (g *Guard) ask(ctx context.Context, h *Handle, began time.Time, validity ti
 	switch {
 	case over(ctx):
 		return Grant{}, fmt.Errorf("%w (%w)", ctxError(ctx, a.Key), err)
-	case g.isClosed():
+	case g.closed.Load():
 		return Grant{}, ErrClosed
 	case time.Since(began) >= validity:
 		return Grant{}, fmt.Errorf("%w: %s: %w", ErrTooSlow, a.Key, err)
 	}
 	return Grant{}, fmt.Errorf("%w: acquire %s: %w", ErrStoreUnavailable, a.Key, err)
-}
-
-func (g *Guard) isClosed() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closed
 }
 
 func closedOr(err error) error {

@@ -2,6 +2,7 @@ package lockguard
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -12,6 +13,12 @@ import (
 // holdContext is the context given to Acquire with the handle in it: the parent
 // of the hold's own.
 type holdContext Handle
+
+// under puts the handle into a context.
+func (h *Handle) under(ctx context.Context) context.Context {
+	h.parent = ctx
+	return (*holdContext)(h)
+}
 
 // Deadline implements context.Context.
 func (c *holdContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
@@ -35,6 +42,9 @@ func (c *holdContext) Value(key any) any {
 // watchdog ends it then, unless the lock was granted.
 type attemptContext Handle
 
+// sending is the context of the attempt; ctx is that of under.
+func (h *Handle) sending(_ context.Context) context.Context { return (*attemptContext)(h) }
+
 // Deadline implements context.Context.
 func (c *attemptContext) Deadline() (time.Time, bool) {
 	if at, ok := c.parent.Deadline(); ok && at.Before(c.answerBy) {
@@ -50,7 +60,7 @@ func (c *attemptContext) Done() <-chan struct{} { return c.entry.Context().Done(
 func (c *attemptContext) Err() error {
 	ctx := c.entry.Context()
 	err := ctx.Err()
-	if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
+	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return context.DeadlineExceeded
 	}
 	return err
@@ -64,6 +74,11 @@ type releaseContext struct {
 	values context.Context
 	by     time.Time
 	done   <-chan struct{}
+}
+
+// releasing is the context of a release.
+func (h *Handle) releasing(ctx context.Context, by time.Time) context.Context {
+	return &releaseContext{values: ctx, by: by, done: h.g.releases.after(by)}
 }
 
 // Deadline implements context.Context.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/solobeat/solobeat/internal/lease"
@@ -44,8 +45,9 @@ type Guard struct {
 	keeper   *lease.Keeper[Ref]
 	warned   sync.Map // Labels whose numbers were warned about
 
+	closed atomic.Bool // set under mu
+
 	mu      sync.Mutex
-	closed  bool
 	closing chan struct{}
 	local   map[string]*Handle   // by key: what this process holds, or asks for
 	lines   map[string][]*waiter // who waits in this process, the oldest first
@@ -176,8 +178,7 @@ func (g *Guard) Occupied(key string) bool {
 // their TTL.
 func (g *Guard) Close(ctx context.Context) error {
 	g.mu.Lock()
-	if !g.closed {
-		g.closed = true
+	if !g.closed.Swap(true) {
 		close(g.closing)
 		if g.active == 0 {
 			close(g.idle)
@@ -201,7 +202,7 @@ func (g *Guard) Close(ctx context.Context) error {
 func (g *Guard) enter(h *Handle) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
+	if g.closed.Load() {
 		return ErrClosed
 	}
 	if other, ok := g.local[h.ref.Key]; ok {
@@ -212,10 +213,10 @@ func (g *Guard) enter(h *Handle) error {
 	return nil
 }
 
-// busy tells of the handle to who asks for its key too. Called with g.mu held.
+// busy tells of the handle to who asks for its key too.
 func (h *Handle) busy() error {
 	b := &BusyError{Holder: Holder{Key: h.ref.Key, Held: true, Instance: h.g.instance}, Unsure: true}
-	if h.granted {
+	if h.granted.Load() {
 		b.Holder.TaskID, b.Holder.Fence, b.Holder.Since = h.set.taskID, h.fence, h.since
 		if left := h.entry.Remaining(); left > 0 {
 			b.Holder.Left = left + lease.Margin(h.set.ttl)
@@ -262,7 +263,7 @@ func (g *Guard) done() {
 
 func (g *Guard) doneLocked() {
 	g.active--
-	if g.active == 0 && g.closed {
+	if g.active == 0 && g.closed.Load() {
 		close(g.idle)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/solobeat/solobeat/internal/lease"
@@ -32,7 +33,7 @@ type Handle struct {
 	fence Fence     // set before the grant is confirmed
 	since time.Time // likewise
 
-	granted bool          // fence and since may be read; under g.mu
+	granted atomic.Bool   // fence and since may be read by anybody
 	freed   chan struct{} // closed by leave; nil while nobody waits for that; under g.mu
 
 	release sync.Mutex // one Release at a time
@@ -187,7 +188,7 @@ func (h *Handle) end() (Release, Reason) {
 // What our own second request does not find is unknown, not stolen.
 func (h *Handle) send(ctx context.Context, keep time.Duration) (Release, error) {
 	by := time.Now().Add(releaseTimeout)
-	sendCtx := &releaseContext{values: ctx, by: by, done: h.g.releases.after(by)}
+	sendCtx := h.releasing(ctx, by)
 	result, err := h.g.backend.Release(sendCtx, h.ref, keep)
 	if err != nil && time.Until(by) > nearDeadline {
 		result, err = h.g.backend.Release(sendCtx, h.ref, keep)

@@ -159,10 +159,10 @@ func (g *Guard) settings(s *settings, key string, opts []Option) error {
 }
 
 // spec is what the watchdog needs to know of h.
-func (h *Handle) spec(answerBy time.Time) lease.Spec {
+func (h *Handle) spec() lease.Spec {
 	return lease.Spec{
 		TTL: h.set.ttl, RenewEvery: h.set.renew, MaxHold: h.set.maxHold, Expect: h.set.expect,
-		StallAfter: h.set.stallAfter, Observe: h.set.observe, AnswerBy: answerBy,
+		StallAfter: h.set.stallAfter, Observe: h.set.observe, AnswerBy: h.answerBy,
 		MaxHoldCause: ErrMaxHold,
 		RemovedCause: ErrNotHeld,
 		Owner:        (*leaseOwner)(h),

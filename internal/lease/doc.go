@@ -15,10 +15,10 @@
 //
 // # Life of an entry
 //
-// Add it before the acquire is sent, call [Entry.Sending] right before each
-// send, [Entry.Confirm] when the store has granted it, and [Entry.Remove] before
-// the release is sent. So no renewal can be started after the release
-// (redisson#7272). Entries are told apart by identity, never by name: state of
+// Add it (or Enter one that is part of something else) before the acquire is
+// sent, call [Entry.Sending] right before each send, [Entry.Confirm] when the
+// store has granted it, and [Entry.Remove] before the release is sent. So no
+// renewal can be started after the release (redisson#7272). Entries are told apart by identity, never by name: state of
 // an old grant cannot touch a new one of the same name (redisson#2515).
 //
 // # Renewal

@@ -67,7 +67,7 @@ func TestAnswerBy(t *testing.T) {
 		if got := ended(late, began); got != 5*time.Second {
 			t.Errorf("context ended after %v, want 5s", got)
 		}
-		if got := context.Cause(late.Context()); got != context.DeadlineExceeded {
+		if got := context.Cause(late.Context()); !errors.Is(got, context.DeadlineExceeded) {
 			t.Errorf("cause %v", got)
 		}
 		if late.Confirm() {

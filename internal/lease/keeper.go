@@ -58,14 +58,15 @@ func NewKeeper[T any](renew RenewFunc[T], o Options) *Keeper[T] {
 // names a bad number of the spec.
 func (k *Keeper[T]) Add(parent context.Context, item T, s Spec) (*Entry[T], error) {
 	e := &Entry[T]{}
-	if err := k.Enter(e, parent, item, s); err != nil {
+	if err := k.Enter(parent, e, item, s); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// Enter is Add for an entry that is part of something else; it must be zero.
-func (k *Keeper[T]) Enter(e *Entry[T], parent context.Context, item T, s Spec) error {
+// Enter is Add for an entry that is part of something else; it must be zero. It
+// notes the send time of the first try, as [Entry.Sending] does.
+func (k *Keeper[T]) Enter(parent context.Context, e *Entry[T], item T, s Spec) error {
 	if err := s.fill(); err != nil {
 		return err
 	}
@@ -79,6 +80,7 @@ func (k *Keeper[T]) Enter(e *Entry[T], parent context.Context, item T, s Spec) e
 		return ErrClosed
 	}
 	k.entries[e] = struct{}{}
+	e.sent = k.now()
 	if !s.AnswerBy.IsZero() {
 		k.eventQueue.set(e, s.AnswerBy)
 		k.start()

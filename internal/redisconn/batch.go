@@ -63,11 +63,10 @@ func NewBatcher(runner *Runner) *Batcher {
 // a goroutine of its own.
 func (b *Batcher) Run(ctx context.Context, late Late, s *Script, keys int, words ...any) (any, error) {
 	b.mu.Lock()
-	now := time.Now()
-	starts := b.mayStart(now)
+	starts := b.flying < fewFlights || b.flying < mostFlights && time.Since(b.departed) > patience
 	if starts {
 		b.flying++
-		b.departed = now
+		b.noteDeparture()
 		if len(b.queue) == 0 {
 			b.mu.Unlock()
 			return b.alone(ctx, s, keys, words)
@@ -77,21 +76,24 @@ func (b *Batcher) Run(ctx context.Context, late Late, s *Script, keys int, words
 	r.ctx, r.script, r.keys, r.words, r.late = ctx, s, keys, words, late
 	b.queue = append(b.queue, r)
 	if starts {
-		go b.fly(b.board())
+		go b.fly(ctx, b.board())
 	}
 	b.mu.Unlock()
 	return b.await(r)
 }
 
-func (b *Batcher) mayStart(now time.Time) bool {
-	return b.flying < fewFlights || b.flying < mostFlights && now.Sub(b.departed) > patience
+// noteDeparture reads the clock only where somebody will ask for it.
+func (b *Batcher) noteDeparture() {
+	if b.flying >= fewFlights {
+		b.departed = time.Now()
+	}
 }
 
 // alone is the flight of one caller.
 func (b *Batcher) alone(ctx context.Context, s *Script, keys int, words []any) (any, error) {
 	defer func() {
 		if rides := b.next(); len(rides) > 0 {
-			go b.fly(rides)
+			go b.fly(ctx, rides)
 		}
 	}()
 	flagged, err := b.runner.Shebang(ctx)
@@ -100,8 +102,7 @@ func (b *Batcher) alone(ctx context.Context, s *Script, keys int, words []any) (
 	}
 	form := b.runner.form(s, flagged)
 	cmd := form.command(ctx, keys, words)
-	_ = b.runner.client.Process(ctx, cmd)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+	if err := b.runner.client.Process(ctx, cmd); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = form.inFull(ctx, cmd)
 		_ = b.runner.client.Process(ctx, cmd)
 	}
@@ -130,7 +131,7 @@ func (b *Batcher) next() []*ride {
 		b.flying--
 		return nil
 	}
-	b.departed = time.Now()
+	b.noteDeparture()
 	return rides
 }
 
@@ -160,10 +161,11 @@ func (b *Batcher) unboard(r *ride) (any, error) {
 	return answer, err
 }
 
-// fly sends rides, each time in one pipeline, until nobody waits any more.
-func (b *Batcher) fly(rides []*ride) {
+// fly sends rides, each time in one pipeline, until nobody waits any more. Of
+// ctx, which is anyone's, only the values are used.
+func (b *Batcher) fly(ctx context.Context, rides []*ride) {
 	for len(rides) > 0 {
-		b.flight(rides)
+		b.flight(ctx, rides)
 		b.mu.Lock()
 		for _, r := range rides {
 			switch {
@@ -179,8 +181,8 @@ func (b *Batcher) fly(rides []*ride) {
 }
 
 // flight goes on until the last of the rides would have given up.
-func (b *Batcher) flight(rides []*ride) {
-	ctx := context.WithoutCancel(rides[0].ctx)
+func (b *Batcher) flight(ctx context.Context, rides []*ride) {
+	ctx = context.WithoutCancel(ctx)
 	if end, ok := lastDeadline(rides); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end)
@@ -292,7 +294,7 @@ func (r *Runner) runRides(ctx context.Context, rides []*ride) {
 	_, _ = r.client.Pipelined(ctx, func(p redis.Pipeliner) error { return p.BatchProcess(ctx, cmds...) })
 	for i := range groups {
 		g := &groups[i]
-		if redis.HasErrorPrefix(g.cmd.Err(), "NOSCRIPT") {
+		if err := g.cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 			g.cmd = r.form(g.script, flagged).inFull(ctx, g.cmd)
 			_ = r.client.Process(ctx, g.cmd)
 		}

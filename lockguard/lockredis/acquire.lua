@@ -23,7 +23,8 @@
 --
 -- Never run with allow-oom: a full server must refuse a claim.
 
--- An error of one lock is a reply like any other, so nothing is raised.
+-- An error of one lock is a reply like any other, so nothing is raised; and there
+-- is no function, since to make one costs each run.
 local call = redis.pcall
 
 -- The usual life is 25 h. It is set by the first grant of each 1,000 s only, and
@@ -37,30 +38,6 @@ local clock = now[1] .. string.sub('00000' .. now[2], -6)
 local since = string.sub(clock, 1, 13)
 local span = string.sub(clock, 1, 7)
 
--- refused returns the reply for a lock that is held, nil if it is the caller's
--- own and its companion must be written again.
-local function refused(lock, companion, token, ttl)
-  local held = call('GET', lock)
-  if type(held) == 'table' then
-    if string.sub(held.err, 1, 9) == 'WRONGTYPE' then
-      return {-1, call('TYPE', lock).ok}
-    end
-    return held
-  end
-  local data = call('HMGET', companion, 'token', 'task', 'instance', 'since', 'fence', 'base')
-  if held == token then
-    -- The first answer was lost: the same grant, its full TTL again.
-    call('PEXPIRE', lock, ttl)
-    return data[1] == held and data[5] or nil
-  end
-  local pttl = call('PTTL', lock)
-  if data[1] ~= held then
-    return {0, pttl}
-  end
-  local kept = string.sub(held, 1, 5) == 'kept:' and 1 or 0
-  return {0, pttl, data[2], data[3], data[4], data[5], data[6], kept}
-end
-
 local replies = {}
 for i = 0, #KEYS / 2 - 1 do
   local lock, companion, at = KEYS[2 * i + 1], KEYS[2 * i + 2], 6 * i
@@ -68,17 +45,30 @@ for i = 0, #KEYS / 2 - 1 do
   local reply
   -- The companion is read first: should it be of another type, nothing is taken.
   local last = call('HGET', companion, 'fence')
-  if type(last) == 'table' then
-    reply = last
-  else
-    local taken = call('SET', lock, token, 'PX', ttl, 'NX')
-    if not taken then
-      reply = refused(lock, companion, token, ttl)
-    elseif taken.err then
-      reply = taken
+  local taken = type(last) == 'table' and last or call('SET', lock, token, 'PX', ttl, 'NX')
+
+  if not taken then
+    local held = call('GET', lock)
+    if type(held) == 'table' then
+      reply = string.sub(held.err, 1, 9) == 'WRONGTYPE' and {-1, call('TYPE', lock).ok} or held
+    else
+      local data = call('HMGET', companion, 'token', 'task', 'instance', 'since', 'fence', 'base')
+      if held == token then
+        -- The first answer was lost: the same grant, its full TTL again.
+        call('PEXPIRE', lock, ttl)
+        reply = data[1] == held and data[5]
+      elseif data[1] == held then
+        local kept = string.sub(held, 1, 5) == 'kept:' and 1 or 0
+        reply = {0, call('PTTL', lock), data[2], data[3], data[4], data[5], data[6], kept}
+      else
+        reply = {0, call('PTTL', lock)}
+      end
     end
+  elseif taken.err then
+    reply = taken
   end
-  if not reply then
+
+  if not reply then -- granted
     -- A fence of time survives a flush, an eviction and a failover that lost the
     -- last one; last + 1 survives a clock that is set back. Numbers below 2^53
     -- are exact; they are printed with %.0f, since tostring would write 1.8e+15.
@@ -89,8 +79,8 @@ for i = 0, #KEYS / 2 - 1 do
         reply = string.format('%.0f', number + 1)
       end
     end
-    local put = call('HSET', companion, 'token', token, 'task', ARGV[at + 4],
-      'instance', ARGV[at + 5], 'since', since, 'fence', reply, 'base', ARGV[at + 6])
+    local put = call('HSET', companion, 'fence', reply, 'token', token, 'since', since,
+      'task', ARGV[at + 4], 'instance', ARGV[at + 5], 'base', ARGV[at + 6])
     local life = ARGV[at + 3]
     local lasts = life == '' and last and string.sub(last, 1, 7) == span
     if not lasts and type(put) ~= 'table' then

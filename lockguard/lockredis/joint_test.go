@@ -26,7 +26,7 @@ func TestLocksOfOneScriptAreEachByItself(t *testing.T) {
 	for _, name := range names {
 		keys = append(keys, name, b.companion(name))
 		take = append(take, "t-"+name, 30000, "", "task-"+name, "i", 0)
-		free = append(free, "t-"+name, b.channel, 0)
+		free = append(free, "t-"+name, b.channel)
 	}
 	c.Set(ctx, "held", "another", time.Minute)
 	c.LPush(ctx, b.companion("broken"), "x")
@@ -65,7 +65,7 @@ func TestLocksOfOneScriptAreEachByItself(t *testing.T) {
 	if _, err := heard.Receive(ctx); err != nil {
 		t.Fatal(err)
 	}
-	codes, err := b.runner.Run(ctx, b.release, keys, free...).Int64Slice()
+	codes, err := b.runner.Run(ctx, b.release, names, free...).Int64Slice()
 	if want := []int64{1, -1, 1, -1, 1}; err != nil || !slices.Equal(codes, want) {
 		t.Errorf("release: %v, %v; want %v", codes, err, want)
 	}

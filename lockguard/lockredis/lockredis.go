@@ -27,6 +27,9 @@ var renewSource string
 //go:embed release.lua
 var releaseSource string
 
+//go:embed keep.lua
+var keepSource string
+
 //go:embed holder.lua
 var holderSource string
 
@@ -64,7 +67,9 @@ type Backend struct {
 	prefix  string // of companion keys and the channel
 	channel string
 
-	acquire, renew, release, force, read *redisconn.Script
+	channelWord any // channel, as a word of a command
+
+	acquire, renew, release, keep, force, read *redisconn.Script
 
 	mu       sync.Mutex
 	listener *listener // nil while nobody waits
@@ -106,9 +111,11 @@ func newBackend(client redis.UniversalClient, runner *redisconn.Runner, o Option
 		read:    redisconn.NewScript(holderSource + readSource),
 		renew:   redisconn.NewScript(renewSource, "allow-oom"),
 		release: redisconn.NewJointScript(releaseSource, "allow-oom"),
+		keep:    redisconn.NewScript(keepSource, "allow-oom"),
 		force:   redisconn.NewScript(holderSource+forceSource, "allow-oom"),
 	}
 	b.channel = b.prefix + "lock-released"
+	b.channelWord = b.channel
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -198,8 +205,13 @@ func (b *Backend) Renew(ctx context.Context, rs []lockguard.Renewal) []lockguard
 
 // Release implements lockguard.Backend.
 func (b *Backend) Release(ctx context.Context, r lockguard.Ref, keep time.Duration) (lockguard.Release, error) {
-	answer, err := b.batcher.Run(ctx, nil, b.release, 2, r.Key, b.companion(r.Key),
-		r.Token, b.channel, max(0, keep).Milliseconds())
+	var answer any
+	var err error
+	if keep < time.Millisecond {
+		answer, err = b.batcher.Run(ctx, nil, b.release, 1, r.Key, r.Token, b.channelWord)
+	} else {
+		answer, err = b.runner.Run(ctx, b.keep, []string{r.Key, b.companion(r.Key)}, r.Token, keep.Milliseconds(), b.channel).Result()
+	}
 	if err != nil {
 		return lockguard.ReleaseUnknown, err
 	}
