@@ -3,6 +3,7 @@ package redisconn
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -176,6 +177,7 @@ func (b *Batcher) fly(ctx context.Context, rides []*ride) {
 			}
 		}
 		b.mu.Unlock()
+		runtime.Gosched() // who has just landed and is busy may come along again
 		rides = b.next()
 	}
 }

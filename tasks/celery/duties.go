@@ -59,7 +59,7 @@ const (
 	maxWake   = 100
 	mostWakes = 1000 // lines in one call of a cycle
 	wakeTry   = 5
-	wakeGap   = 2 * time.Millisecond // in which a cycle's call mostly takes the lines along
+	wakeGap   = 5 * time.Millisecond // without a cycle's call that could have taken the lines along
 	lookTime  = 5 * time.Second
 )
 
@@ -119,7 +119,10 @@ func (e *Engine) wakeLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-e.wakes.signal:
-			pause(ctx, wakeGap)
+			for was := int64(-1); was != e.cycles.Load(); {
+				was = e.cycles.Load()
+				pause(ctx, wakeGap)
+			}
 			e.flushWakes(ctx)
 		}
 	}

@@ -48,6 +48,7 @@ type Engine struct {
 	node      atomic.Pointer[string]
 	held      *holdings
 	processed atomic.Int64
+	cycles    atomic.Int64 // calls begun and answered
 	eventTick atomic.Int64
 	broker    brokerState
 

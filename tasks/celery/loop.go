@@ -207,7 +207,9 @@ func (l *loop) cycle() {
 	c.acks, l.acks = l.acks[:n:n], l.acks[n:]
 	c.sources = l.look(c.want > 0)
 	c.wakes = l.e.linesToWake()
+	l.e.cycles.Add(1)
 	r, tries := l.callCycle(c)
+	l.e.cycles.Add(1)
 	if r == nil { // the engine had to end first
 		l.e.wakes.put(c.wakes...)
 		return
