@@ -98,7 +98,7 @@ func (r *run) observed(ctx context.Context, next func() tasks.Outcome) tasks.Out
 func (r *run) logOutcome(ctx context.Context, out tasks.Outcome) {
 	level := slog.LevelInfo
 	switch {
-	case out.Kind == tasks.Succeeded && r.plan != nil && r.plan.lock == nil && r.plan.record == nil && r.info.Schedule == "":
+	case out.Kind == tasks.Succeeded && out.Reason == "" && r.info.Schedule == "" && !r.info.Takeover:
 		level = slog.LevelDebug // of the thousands a second that an app may send
 	case out.Kind == tasks.Failed:
 		level = slog.LevelError
