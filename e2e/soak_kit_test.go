@@ -78,7 +78,7 @@ func (s *soak) on(t *testing.T) *soak {
 func (s *soak) server(args ...string) {
 	s.redis = testkit.Redis(s.t, args...)
 	s.broker, s.ledger = s.redis.ClientDB(s.t, 0), s.redis.ClientDB(s.t, 9)
-	s.envs = []string{"TEST_WITNESS=" + s.witness}
+	s.envs = []string{"TEST_WITNESS=" + s.witness, "SOLOBEAT_LOG_LEVEL=debug"} // a success is told at debug level
 }
 
 // workers starts those that live through the scene.

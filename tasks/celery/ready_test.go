@@ -64,7 +64,7 @@ func TestRunsAheadOfTheSlots(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := slots(4, 100)
 				q.asking, q.handling = c.asking, c.handling
-				if got := len(begun(q, 60)); got != c.want {
+				if got := len(begun(q, 100)); got != c.want {
 					t.Errorf("%d ask at a time, want %d", got, c.want)
 				}
 				q.close()
