@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,6 +27,13 @@ import (
 const (
 	lockTTL = 30 * time.Second
 	many    = 64
+	// turn is how long a library goes on before the next one, and manyTurns how
+	// often each is on in a round: a virtual machine changes its pace within
+	// tens of milliseconds.
+	turn      = 10 * time.Millisecond
+	manyTurns = 72
+	// bareScripts is what the lock scripts cost by themselves.
+	bareScripts = "our scripts, sent by go-redis alone"
 )
 
 // locker is a library that takes a free lock and gives it back.
@@ -56,6 +64,34 @@ func guardLocker(g *lockguard.Guard) locker {
 		_, err = h.Release(ctx)
 		return err
 	}}
+}
+
+// scriptsLocker sends the two scripts with texts that are made once, and does
+// nothing else: no token, no watchdog, no context. What it needs more than a
+// library that has neither fence nor holder nor wakes is what these cost.
+func (b *bench) scriptsLocker(ctx context.Context, client *redis.Client) (locker, error) {
+	var hashes [2]string
+	for i, name := range []string{"acquire.lua", "release.lua"} {
+		text, err := os.ReadFile(filepath.Join(b.root, "lockguard", "lockredis", name))
+		if err != nil {
+			return locker{}, err
+		}
+		if hashes[i], err = client.ScriptLoad(ctx, string(text)).Result(); err != nil {
+			return locker{}, err
+		}
+	}
+	const token = "0123456789abcdef0123456789abcdef"
+	ttl := strconv.FormatInt(lockTTL.Milliseconds(), 10)
+	return locker{bareScripts, func(ctx context.Context, key string) error {
+		if err := client.EvalSha(ctx, hashes[0], []string{key, "solobeat:" + key}, token, ttl, "", "", token, "0").Err(); err != nil {
+			return err
+		}
+		n, err := client.EvalSha(ctx, hashes[1], []string{key}, token, "solobeat:released").Int()
+		if err == nil && n != 1 {
+			err = fmt.Errorf("release of %s gave %d", key, n)
+		}
+		return err
+	}}, nil
 }
 
 func redislockLocker(client *redis.Client) locker {
@@ -133,7 +169,7 @@ func turns(ctx context.Context, srv *rig.Redis, lockers []locker, goroutines, n 
 			if err != nil {
 				return nil, nil, err
 			}
-			pairs, took, err := l.pairs(ctx, goroutines, 60*time.Millisecond)
+			pairs, took, err := l.pairs(ctx, goroutines, turn)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -174,14 +210,18 @@ func locks(ctx context.Context, b *bench) error {
 	}
 	defer closeRueidis()
 	ours := guardLocker(guard)
-	lockers := []locker{ours, redislockLocker(client), redsyncLocker(client), rueidisOne}
+	scripts, err := b.scriptsLocker(ctx, client)
+	if err != nil {
+		return err
+	}
+	lockers := []locker{ours, redislockLocker(client), redsyncLocker(client), rueidisOne, scripts}
 	if _, _, err := turns(ctx, srv, lockers, many, 1); err != nil { // opens the connections
 		return err
 	}
 	rates, cpu := map[int]map[string]series{1: {}, many: {}}, map[int]map[string]series{1: {}, many: {}}
 	for round := range b.rounds {
 		for _, goroutines := range []int{1, many} {
-			rate, used, err := turns(ctx, srv, lockers, goroutines, b.of(12, 1))
+			rate, used, err := turns(ctx, srv, lockers, goroutines, b.of(manyTurns, 1))
 			if err != nil {
 				return err
 			}
@@ -220,7 +260,7 @@ func (b *bench) judgeLocks(ctx context.Context, ours locker, rates, cpu map[int]
 		}
 	}
 	for _, goroutines := range []int{1, many} {
-		for _, name := range []string{solobeat, "bsm/redislock", "go-redsync", "rueidislock", "redis-py"} {
+		for _, name := range []string{solobeat, bareScripts, "bsm/redislock", "go-redsync", "rueidislock", "redis-py"} {
 			text := rates[goroutines][name].show("%.0f", "/s")
 			if used := cpu[goroutines][name]; used.median() > 0 {
 				text += "; " + used.show("%.1f", "µs") + " of Redis a pair"
@@ -228,9 +268,11 @@ func (b *bench) judgeLocks(ctx context.Context, ours locker, rates, cpu map[int]
 			b.tell(fmt.Sprintf("acquire + release: %s, %s", name, goroutinesText(goroutines)), text)
 		}
 	}
-	b.note(fmt.Sprintf("**Acquire + release.** Free locks with a TTL of %s, each goroutine with a key of its own, the libraries in turn for 60 ms each, 12 times a round. "+
+	b.tell("acquire + release: "+bareScripts+" : bsm/redislock, 1 goroutine", rates[1][bareScripts].over(rates[1]["bsm/redislock"]).show("%.2f", "×"))
+	b.note(fmt.Sprintf("**Acquire + release.** Free locks with a TTL of %s, each goroutine with a key of its own, the libraries in turn for %s each, %d times a round. "+
 		"Solobeat is `Guard.TryAcquire` and `Handle.Release`: fence, holder's data and watchdog included, which bsm/redislock and go-redsync do not have. All three share one go-redis client. "+
-		"rueidislock holds one key here (two of three by default); it and redis-py (a process of its own; 64 threads instead of goroutines) are no equals and have no bar.", lockTTL))
+		"rueidislock holds one key here (two of three by default); it and redis-py (a process of its own; 64 threads instead of goroutines) are no equals and have no bar. "+
+		"To tell what fence, holder's data and wakes cost on Redis, the same two scripts are sent by go-redis alone, with fixed texts.", lockTTL, turn, manyTurns))
 	return nil
 }
 
