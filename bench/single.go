@@ -308,7 +308,6 @@ func guards(ctx context.Context, b *bench) error {
 	}
 	for round := range b.rounds {
 		for i, k := range kinds {
-			if i > 1 { continue }
 			got, err := b.measure(ctx, sides[i], nil)
 			if err != nil {
 				return fmt.Errorf("%s: %w", k.name, err)

@@ -116,6 +116,14 @@ func (h *Hold) Release(ctx context.Context, cause error, backoff time.Duration) 
 	})
 }
 
+// GiveBack ends the hold of a run that has not begun: the key may be claimed at
+// once, the attempt is not counted, and no task has begun by it.
+func (h *Hold) GiveBack(ctx context.Context) error {
+	return h.finish(ctx, OpRelease, func(ctx context.Context) error {
+		return h.g.cfg.Store.Abandon(ctx, h.claim.Key, h.claim.Owner)
+	})
+}
+
 // Fail ends the hold for good: every later claim of the key gets the error, for
 // the retention. Only an explicitly permanent error should do so. A record that
 // has vanished is counted and no error.

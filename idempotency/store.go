@@ -26,7 +26,8 @@ type Store interface {
 	// does not lock its own caller out (redis/go-redis#2985).
 	Claim(ctx context.Context, key Key, owner Owner, o ClaimOptions) (Verdict, Claim, Record, error)
 	// Abandon gives back what a claim without an answer may have won for
-	// owner. The attempt is not counted.
+	// owner, or what its run has not begun with. The attempt is not counted, and
+	// the record names no task.
 	Abandon(ctx context.Context, key Key, owner Owner) error
 	// Renew starts the leases of records anew, in one round trip. The results
 	// are in the order of the items.

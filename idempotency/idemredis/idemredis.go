@@ -166,7 +166,7 @@ func (s *Store) Abandon(ctx context.Context, key idempotency.Key, owner idempote
 	if err := key.Validate(); err != nil {
 		return err
 	}
-	cause := idempotency.Failure{Code: "Abandoned", Msg: "the claim's answer did not arrive"}
+	cause := idempotency.Failure{Code: "Abandoned", Msg: "its run has not begun"}
 	return s.release(ctx, key, owner, 0, "released", 0, idempotency.DefaultHold, cause)
 }
 

@@ -2,8 +2,8 @@
 --
 -- KEYS[1]  the record
 -- ARGV[1]  owner
--- ARGV[2]  fence; 0 for a claim whose answer never came: such an attempt is
---          not counted
+-- ARGV[2]  fence; 0 for a claim whose answer never came, or whose run has not
+--          begun: such an attempt is not counted, and its task is forgotten
 -- ARGV[3]  the new state: released | failed
 -- ARGV[4]  released: back-off before the next claim, ms; failed: 0
 -- ARGV[5]  time to live, ms
@@ -46,5 +46,6 @@ if ARGV[3] == 'released' then
 end
 if fence == 0 then
   redis.call('HSET', record, 'a', string.format('%.0f', tonumber(f[4]) - 1))
+  redis.call('HDEL', record, 't')
 end
 return {'done'}

@@ -231,6 +231,9 @@ func testAbandon(s *suite) {
 	s.is(s.Store.Abandon(s.ctx, key("a"), idempotency.NewOwner()), idempotency.ErrStale)
 	s.ok(s.Store.Abandon(s.ctx, key("a"), c.Owner))
 	s.ok(s.Store.Abandon(s.ctx, key("a"), c.Owner))
+	if rec, _, err := s.Store.Peek(s.ctx, key("a")); err != nil || rec.TaskID != "" {
+		s.Fatalf("no task has begun, and the record names %q: %v", rec.TaskID, err)
+	}
 	if n := s.won(key("a"), long, "t2"); n.Attempt != 1 {
 		s.Fatalf("an abandoned claim counts as an attempt: %+v", n)
 	}

@@ -172,8 +172,9 @@ func (e *Engine) Instance() string {
 // NodeName is the replica's Celery node name, final once Run has registered it.
 func (e *Engine) NodeName() string { return *e.node.Load() }
 
-// Active is the number of slots in which something runs.
-func (e *Engine) Active() int { return e.ready.busy() }
+// Active is the number of runs in this process, those included that have left
+// their slot.
+func (e *Engine) Active() int { return e.ready.runs() }
 
 // Queues are the queues that the engine takes from.
 func (e *Engine) Queues() []string { return append([]string(nil), e.cfg.Queues...) }

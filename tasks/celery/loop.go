@@ -159,7 +159,7 @@ func (l *loop) free() int {
 	// What is only waiting for its ack is given up in the very next call; what
 	// waits for its result's own server keeps no slot, nor does what tells a
 	// store of its end.
-	return l.e.cfg.Concurrency + ahead - (l.e.held.len() - len(l.acks) - l.e.unstored() - l.e.ready.ended())
+	return l.e.cfg.Concurrency + ahead - (l.e.held.len() - len(l.acks) - l.e.unstored() - min(l.e.ready.ended(), mostAhead))
 }
 
 // batch is the most that one call takes: what is finished while it is on its

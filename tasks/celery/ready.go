@@ -96,7 +96,7 @@ func (q *readyQueue) pop(p *place) (*item, bool) {
 }
 
 func (q *readyQueue) mayBegin() bool {
-	return len(q.items) > 0 && q.free > 0 && q.coming < q.free+q.ahead()
+	return len(q.items) > 0 && q.free > 0 && q.coming < q.free+q.ahead() && q.ending < mostAhead
 }
 
 // ahead is the number of runs that may ask a store beyond the free slots.
@@ -161,11 +161,11 @@ func (q *readyQueue) stopWaiting() {
 	}
 }
 
-// busy is the number of slots in which something runs.
-func (q *readyQueue) busy() int {
+// runs is the number of runs, in a slot or without.
+func (q *readyQueue) runs() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.slots - q.free
+	return q.slots - q.free + q.coming + q.ending
 }
 
 // ended is the number of runs whose handler has returned.

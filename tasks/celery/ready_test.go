@@ -96,7 +96,7 @@ func TestSlotsGoToTheOldest(t *testing.T) {
 			if next < 2 {
 				continue
 			}
-			if len(entered) != 2 || q.busy() != 2 {
+			if len(entered) != 2 || q.slots-q.free != 2 {
 				t.Fatalf("%d are in a slot, want 2", len(entered))
 			}
 			first := <-entered
@@ -108,8 +108,8 @@ func TestSlotsGoToTheOldest(t *testing.T) {
 		}
 		all[3].Done()
 		all[4].Done()
-		if q.busy() != 0 || q.coming != 0 {
-			t.Errorf("%d slots are taken and %d come at the end", q.busy(), q.coming)
+		if q.slots-q.free != 0 || q.coming != 0 {
+			t.Errorf("%d slots are taken and %d come at the end", q.slots-q.free, q.coming)
 		}
 	})
 }
@@ -153,8 +153,8 @@ func TestNoSlot(t *testing.T) {
 				if errors.Is(c.want, tasks.ErrNoSlot) && q.ahead() != 0 {
 					t.Errorf("%d may still begin ahead", q.ahead())
 				}
-				if len(q.back) != 0 || q.coming != 0 || q.busy() != 2 {
-					t.Errorf("%d wait, %d come, %d slots are taken", len(q.back), q.coming, q.busy())
+				if len(q.back) != 0 || q.coming != 0 || q.slots-q.free != 2 {
+					t.Errorf("%d wait, %d come, %d slots are taken", len(q.back), q.coming, q.slots-q.free)
 				}
 			})
 		})

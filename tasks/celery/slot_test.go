@@ -59,7 +59,7 @@ func TestStopGivesBackWhatWaitsForASlot(t *testing.T) {
 	var ran, running, waiting atomic.Int64
 	w := r.start(Config{Concurrency: 2}, func(e *Engine) { e.tune.hoard = time.Minute }, func(ctx context.Context, d *tasks.Delivery) tasks.Outcome {
 		d.Slot.Leave()
-		time.Sleep(time.Millisecond) // a store far away
+		<-time.After(time.Millisecond) // a store far away
 		waiting.Add(1)
 		err := d.Slot.Enter(ctx)
 		waiting.Add(-1)

@@ -23,7 +23,8 @@ func (e *Engine) worker(run tasks.Runner) {
 func (e *Engine) runOne(it *item, p *place, run tasks.Runner) *commit {
 	e.processed.Add(1)
 	begin := p.since
-	if e.ready.slots > 1 {
+	// What is acked already must not come back.
+	if e.ready.slots > 1 && !it.acked {
 		it.deliv.Slot = p
 	}
 	out := run(it.from.ctx, it.deliv)

@@ -16,25 +16,35 @@ const lookTimeout = 2 * time.Second
 // for 24 h, by the store's clock; ok is false while it may. What has begun does
 // not expire, but it does not wait for ever either.
 func (r *run) late(ctx context.Context) (out tasks.Outcome, ok bool) {
-	now := r.d.StoreNow()
-	if limit, reason := r.beginLimit(); !limit.IsZero() && now.After(limit) {
+	if out, ok := r.missed(); ok {
 		begun, err := r.hasBegun(ctx)
 		switch {
 		case err != nil && r.given():
 			return r.givenBack(ctx), true
 		case err != nil:
 			return storeDown(err), true
-		case begun:
-		case r.d.FirstPark.IsZero():
-			return tasks.Outcome{Kind: tasks.Revoked, Reason: reason}, true
-		default:
-			return lockBusy(r.plan), true
+		case !begun:
+			return out, true
 		}
 	}
-	if limit := r.parkLimit(); !limit.IsZero() && now.After(limit) {
+	if limit := r.parkLimit(); !limit.IsZero() && r.d.StoreNow().After(limit) {
 		return lockBusy(r.plan), true
 	}
 	return out, false
+}
+
+// missed says what becomes of a delivery that has not begun, as far as is known,
+// and may no longer; ok is false while it may.
+func (r *run) missed() (out tasks.Outcome, ok bool) {
+	limit, reason := r.beginLimit()
+	switch {
+	case limit.IsZero() || !r.d.StoreNow().After(limit):
+		return out, false
+	case r.d.FirstPark.IsZero():
+		return tasks.Outcome{Kind: tasks.Revoked, Reason: reason}, true
+	default:
+		return lockBusy(r.plan), true
+	}
 }
 
 // beginLimit is the instant by which what has not begun must begin, zero for

@@ -52,13 +52,12 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 	out = next(h.Context())
 	// What is to go on elsewhere has not had its run: it does not wait for its
 	// own min_hold.
-	release(out.Kind == tasks.Returned || out.Kind == tasks.Parked)
-	out.WonLock = true
+	release(r.away || out.Kind == tasks.Returned || out.Kind == tasks.Parked)
+	out.WonLock = !r.away
 	return out
 }
 
-// acquire takes the lock as its policies say, without a slot but for a wait of
-// on_busy: wait. ok is false if the outcome stands; no handle with ok means that
+// acquire takes the lock as its policies say. ok is false if the outcome stands; no handle with ok means that
 // the run goes on without its lock.
 func (r *run) acquire(ctx context.Context) (h *lockguard.Handle, out tasks.Outcome, ok bool) {
 	l := r.plan.lock
@@ -69,9 +68,6 @@ func (r *run) acquire(ctx context.Context) (h *lockguard.Handle, out tasks.Outco
 		// A completed record answers at once, whoever holds the lock.
 		if out, ok := r.recordAnswers(ctx); ok {
 			return nil, out, false
-		}
-		if err := r.enter(ctx); err != nil {
-			return nil, r.noSlot(ctx, err), false
 		}
 		h, err = l.guard.Acquire(ctx, l.key, append(opts, lockguard.WithWait(r.waitFor()), lockguard.WithWaitStop(r.w.stopWait))...)
 	}
@@ -250,7 +246,7 @@ func (r *run) inHand(ctx context.Context, next func() tasks.Outcome) tasks.Outco
 	}()
 	out := next()
 	over = true
-	out.WonLock = true // with a lock it was won as well
+	out.WonLock = !r.away // with a lock it was won as well
 	if out.Kind != tasks.Parked {
 		r.free = append(r.free, line)
 	}

@@ -74,6 +74,7 @@ type run struct {
 	info  Run
 	plan  *plan
 	begun bool
+	away  bool // it was turned away before its handler
 
 	lock *lockguard.Handle
 	hold *idempotency.Hold
