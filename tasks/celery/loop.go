@@ -385,14 +385,17 @@ func (l *loop) admitted(it *item) {
 	l.e.ready.push(it)
 }
 
-// giveBackOld gives back what has waited too long for a slot: the runs are
-// longer than the rate had made believe.
+// giveBackOld gives all back once something has waited too long for a slot: the
+// runs are longer than the rate had made believe. What has come later must not
+// stay, it would run first.
 func (l *loop) giveBackOld() {
-	for _, it := range l.e.ready.drain(func(it *item) bool {
-		return !it.acked && !it.suspect && time.Since(it.readyA) >= l.e.tune.hoard
-	}) {
+	old := func(it *item) bool { return !it.acked && !it.suspect && time.Since(it.readyA) >= l.e.tune.hoard }
+	if !l.e.ready.holds(old) {
+		return
+	}
+	l.rate = 0 // it was no guide
+	for _, it := range l.e.ready.drain(func(it *item) bool { return !it.acked && !it.suspect }) {
 		l.queue(l.e.giveBack(it))
-		l.rate = 0 // it was no guide
 	}
 }
 

@@ -1,6 +1,7 @@
 package celery
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -28,5 +29,33 @@ func TestCallsGrowWithTheWayToTheServer(t *testing.T) {
 	}
 	if farTake >= callFactor {
 		t.Errorf("a call of %d messages has no tags for all of them", farTake)
+	}
+}
+
+// What came later than a message that goes back would run before it.
+func TestNothingStaysBeforeWhatGoesBack(t *testing.T) {
+	e := &Engine{ready: newReadyQueue(1)}
+	e.tune.hoard = time.Second
+	l := &loop{e: e}
+	now := time.Now()
+	var src source
+	items := []*item{
+		{src: &src, raw: "old", readyA: now.Add(-2 * time.Second)},
+		{src: &src, raw: "acked", readyA: now, acked: true},
+		{src: &src, raw: "young", readyA: now},
+	}
+	e.ready.push(items[1:]...)
+	if l.giveBackOld(); len(l.ops) != 0 {
+		t.Errorf("%d messages go back that have not waited long", len(l.ops))
+	}
+	e.ready.drain(func(*item) bool { return true })
+	e.ready.push(items...)
+	l.giveBackOld()
+	var got []string
+	for _, c := range l.ops {
+		got = append(got, string(c.it.raw))
+	}
+	if want := []string{"young", "old"}; !slices.Equal(got, want) { // each is put before those that went before
+		t.Errorf("there go back %q, want %q", got, want)
 	}
 }

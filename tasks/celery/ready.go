@@ -187,6 +187,13 @@ func (q *readyQueue) aboveLow(n int) bool {
 	return true
 }
 
+// holds reports whether cond holds for any message.
+func (q *readyQueue) holds(cond func(*item) bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.ContainsFunc(q.items, cond)
+}
+
 // drain removes all messages for which cond holds, newest first.
 func (q *readyQueue) drain(cond func(*item) bool) []*item {
 	q.mu.Lock()
