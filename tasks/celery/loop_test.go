@@ -53,7 +53,7 @@ func TestNothingStaysBeforeWhatGoesBack(t *testing.T) {
 	l.giveBackOld()
 	var got []string
 	for _, c := range l.ops {
-		got = append(got, string(c.it.raw))
+		got = append(got, c.it.raw)
 	}
 	if want := []string{"young", "old"}; !slices.Equal(got, want) { // each is put before those that went before
 		t.Errorf("there go back %q, want %q", got, want)
