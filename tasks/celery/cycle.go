@@ -19,6 +19,10 @@ const (
 	// wayTake is how many messages a call may take for each millisecond of way: at
 	// some 20 µs a message the server then works for most of the time.
 	wayTake = 300
+	// leastWay is how many it may take for each millisecond before the rate is
+	// known: else a rush over a long way begins with many small calls. What a
+	// replica holds is bounded by its rate all the same.
+	leastWay = 100
 	// Bounds of a queue's dead letters.
 	maxDead    = 10_000
 	maxDeadAge = 14 * 24 * time.Hour

@@ -165,8 +165,9 @@ func (l *loop) free() int {
 // batch is the most that one call takes: what is finished while it is on its
 // way, so that a long way to the server costs no throughput.
 func (l *loop) batch() int {
-	most := min(max(int(wayTake*l.way.Seconds()*1000), mostTake), farTake)
-	return min(max(int(1.5*l.rate*l.took.Seconds()), maxTake), most)
+	way := l.way.Seconds() * 1000
+	most := min(max(int(wayTake*way), mostTake), farTake)
+	return min(max(int(1.5*l.rate*l.took.Seconds()), int(leastWay*way), maxTake), most)
 }
 
 // cycleDue reports whether to make a call now. While the slots have more to do

@@ -16,7 +16,7 @@ func TestCallsGrowWithTheWayToTheServer(t *testing.T) {
 		want      int
 	}{
 		{rate: 0, took: time.Millisecond, way: time.Millisecond, want: maxTake},
-		{rate: 1000, took: 5 * time.Millisecond, way: 4 * time.Millisecond, want: maxTake}, // slow runs: no hoard, however far
+		{rate: 1000, took: 5 * time.Millisecond, way: 4 * time.Millisecond, want: 400}, // how far it is counts from the first call on
 		{rate: 20_000, took: 5 * time.Millisecond, way: 300 * time.Microsecond, want: 150},
 		{rate: 30_000, took: 12 * time.Millisecond, way: 300 * time.Microsecond, want: mostTake},
 		{rate: 30_000, took: 15 * time.Millisecond, way: 2 * time.Millisecond, want: 600},
@@ -26,6 +26,11 @@ func TestCallsGrowWithTheWayToTheServer(t *testing.T) {
 		if got := l.batch(); got != c.want {
 			t.Errorf("%.0f/s, a call takes %v, %v of it on its way: %d messages, want %d", c.rate, c.took, c.way, got, c.want)
 		}
+	}
+	// Slow runs are not hoarded, however far it is.
+	slow := &loop{rate: 20, took: 25 * time.Millisecond, way: 20 * time.Millisecond, e: &Engine{cfg: Config{Concurrency: 4}, held: newHoldings(), ready: newReadyQueue(4)}}
+	if got := slow.free(); got != 6 {
+		t.Errorf("%d messages are taken ahead of 20 a second in 4 slots, want 2", got-4)
 	}
 	if farTake >= callFactor {
 		t.Errorf("a call of %d messages has no tags for all of them", farTake)
