@@ -98,7 +98,9 @@ func TestSlotComesTooLate(t *testing.T) {
 			})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			d := b.delivery("id", "t", jobGuard(lockOf("k", tasks.OnBusyRetry), "r"))
+			lock := lockOf("k", tasks.OnBusyRetry)
+			lock.MinHoldMS = 60_000 // is not kept by what had no run
+			d := b.delivery("id", "t", jobGuard(lock, "r"))
 			d.Slot = &lateSlot{slotLog{b: b}, func() { c.meanwhile(d, cancel) }}
 			out := b.chain.Run(ctx, d)
 			wantKind(t, out, c.want)
