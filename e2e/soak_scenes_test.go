@@ -104,7 +104,9 @@ func (s *soak) killing(complaints int) {
 	s.workers(1)
 	s.fleet = s.stack.fleet(5, a.next, "-c", s.conf)
 	s.send(s.mixed("k", s.form.messages, s.form.sending))
-	// One kill for each pause, of whoever runs; the fail points do the rest.
+	// One kill for each pause, of whoever runs; the fail points do the rest. It
+	// does not end with the count of kills: when none that run have a fail point,
+	// those that follow them will.
 	pause := s.form.sending / time.Duration(s.form.kills)
 	extra, told := 0, 0
 	for !a.enough(s.form) {
@@ -114,7 +116,7 @@ func (s *soak) killing(complaints int) {
 		<-time.After(time.Duration((0.5 + s.rng.Float64()) * float64(pause)))
 		alive := s.fleet.workers()
 		slices.SortFunc(alive, func(x, y *worker) int { return strings.Compare(x.Name, y.Name) })
-		if w := alive[s.rng.IntN(len(alive))]; a.total < s.form.kills && strings.Contains(w.Stderr(), `"msg":"worker is up"`) && s.rng.IntN(2) == 0 {
+		if w := alive[s.rng.IntN(len(alive))]; strings.Contains(w.Stderr(), `"msg":"worker is up"`) && s.rng.IntN(2) == 0 {
 			w.Signal(syscall.SIGKILL)
 		}
 		if n := a.count(s.fleet.everyone()); n >= told+max(s.form.kills/10, 10) {
