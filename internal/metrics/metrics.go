@@ -83,6 +83,7 @@ type Metrics struct {
 	leaving   map[string]bool          // locks that are no more and held
 	hash      string                   // of the configuration
 
+	lockSeries *lockSeries
 	families
 }
 
@@ -95,7 +96,7 @@ func New(cfg Config) *Metrics {
 		holders: map[lockguard.Labels]int{}, stores: map[string]Store{}, delays: map[string]time.Duration{},
 		leaving: map[string]bool{},
 	}
-	m.families = newFamilies(m.reg)
+	m.families, m.lockSeries = newFamilies(m.reg), m.newLockSeries()
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.buildInfo.WithLabelValues(cfg.Version, runtime.Version()).Set(1)
 	for _, t := range cfg.Tasks {
@@ -128,6 +129,7 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 		}
 		m.mu.Lock()
 		m.schedules[j.Name], m.delays[j.Name] = label, j.Delay()
+		m.lockSeries.forget()
 		m.mu.Unlock()
 		if i > MaxJobs {
 			continue
@@ -190,6 +192,7 @@ func (m *Metrics) zeroLock(l Lock) {
 		l.Name = other
 	}
 	m.locks[l.Name] = l.Name
+	m.lockSeries.forget()
 	m.mu.Unlock()
 	schedule := scheduleOr(l.Schedule)
 	if l.TTL > 0 {
@@ -258,25 +261,25 @@ func (m *Metrics) engines() []string {
 // schedule bounds the label: a configured job's name, none for no job, else
 // _other. A message's guard may name any job.
 func (m *Metrics) schedule(name string) string {
-	if name == "" {
-		return none
-	}
-	return m.learn(m.schedules, name)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.label(m.schedules, name)
 }
 
 // lock bounds the label as schedule does.
 func (m *Metrics) lock(name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.label(m.locks, name)
+}
+
+// label gives a name that is not configured here a series of its own while
+// there is room: a worker without the schedule file still runs its jobs. It is
+// called with mu held.
+func (m *Metrics) label(known map[string]string, name string) string {
 	if name == "" {
 		return none
 	}
-	return m.learn(m.locks, name)
-}
-
-// learn gives a name that is not configured here a series of its own while
-// there is room: a worker without the schedule file still runs its jobs.
-func (m *Metrics) learn(known map[string]string, name string) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if label, ok := known[name]; ok {
 		return label
 	}

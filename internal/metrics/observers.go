@@ -19,12 +19,12 @@ import (
 // LockObserver counts what lock guards report.
 func (m *Metrics) LockObserver() lockguard.Observer {
 	acquire := func(l lockguard.Labels, backend, result string) {
-		m.lockAcquire.WithLabelValues(m.lock(l.Lock), m.schedule(l.Schedule), backend, result).Inc()
+		m.lockSeries.acquire.of(m, l, backend, result).Inc()
 	}
 	return lockguard.Observer{
 		Acquired: func(l lockguard.Labels, backend string, wait time.Duration) {
 			acquire(l, backend, "acquired")
-			m.lockWait.WithLabelValues(m.lock(l.Lock), backend).Observe(wait.Seconds())
+			m.lockSeries.wait.of(m, l, backend, "").Observe(wait.Seconds())
 		},
 		Busy:             func(l lockguard.Labels, backend string) { acquire(l, backend, "busy") },
 		AcquireError:     func(l lockguard.Labels, backend string, _ error) { acquire(l, backend, "error") },
@@ -43,36 +43,36 @@ func (m *Metrics) LockObserver() lockguard.Observer {
 			m.lockOutlived.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Inc()
 		},
 		Released: func(l lockguard.Labels, backend string, result lockguard.Release) {
-			m.lockRelease.WithLabelValues(m.lock(l.Lock), backend, string(result)).Inc()
+			m.lockSeries.release.of(m, l, backend, string(result)).Inc()
 		},
 		HeldStart: m.heldStart,
 		HeldEnd: func(l lockguard.Labels, held time.Duration, ttlRatio, expectRatio float64) {
 			m.heldEnd(l)
-			m.lockHeld.WithLabelValues(m.lock(l.Lock)).Observe(held.Seconds())
-			m.lockRatio.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Observe(ttlRatio)
-			m.lockExpectRatio.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Observe(expectRatio)
+			m.lockSeries.held.of(m, l, "", "").Observe(held.Seconds())
+			m.lockSeries.ratio.of(m, l, "", "").Observe(ttlRatio)
+			m.lockSeries.expectRatio.of(m, l, "", "").Observe(expectRatio)
 		},
-		Fence:  func(l lockguard.Labels, f lockguard.Fence) { m.fence.WithLabelValues(m.lock(l.Lock)).Set(float64(f)) },
+		Fence:  func(l lockguard.Labels, f lockguard.Fence) { m.lockSeries.fence.of(m, l, "", "").Set(float64(f)) },
 		Fenced: func(l lockguard.Labels) { m.fenced.WithLabelValues(m.schedule(l.Schedule), m.lock(l.Lock)).Inc() },
 	}
 }
 
 func (m *Metrics) heldStart(l lockguard.Labels, since time.Time) {
-	name := m.lock(l.Lock)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	name := m.label(m.locks, l.Lock)
 	m.holders[lockLabel(name)]++
-	m.lockHolders.WithLabelValues(name).Inc()
+	m.lockSeries.holders.ofHeld(m, l).Inc()
 	m.lockHoldStart.WithLabelValues(name).Set(seconds(since))
 }
 
 func (m *Metrics) heldEnd(l lockguard.Labels) {
-	name := m.lock(l.Lock)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	name := m.label(m.locks, l.Lock)
 	key := lockLabel(name)
 	m.holders[key]--
-	m.lockHolders.WithLabelValues(name).Dec()
+	m.lockSeries.holders.ofHeld(m, l).Dec()
 	if m.holders[key] <= 0 {
 		delete(m.holders, key)
 		m.lockHoldStart.DeleteLabelValues(name)

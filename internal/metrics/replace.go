@@ -89,6 +89,7 @@ func (m *Metrics) SetTasks(tasks []string, locks []Lock) {
 // drop deletes the series of one value of a label. The task of a job's info is
 // the job's, whether this worker has the task or not.
 func (m *Metrics) drop(label, value string) {
+	defer m.lockSeries.forget()
 	for _, v := range m.vectors {
 		if label != "task" || v != vector(m.info) {
 			v.DeletePartialMatch(prometheus.Labels{label: value})

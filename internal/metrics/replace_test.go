@@ -54,14 +54,19 @@ func TestSeriesOfJobsThatGoAndCome(t *testing.T) {
 			t.Errorf("%v: %v, want 0", want, v)
 		}
 	}
+	locks.Busy(held, "redis")
 	locks.HeldEnd(held, time.Second, 0.1, 0.1)
 	locks.Released(held, "redis", lockguard.Released)
+	locks.Busy(held, "redis")
+	if v := value(t, m, "solobeat_lock_acquire_total", "lock=_other", "schedule=_other", "result=busy"); v != 1 {
+		t.Errorf("_other was busy %v times", v)
+	}
 	sched.Tick("hourly", scheduler.TickEnqueued, 1)
 	text = scraped(m)
 	if strings.Contains(text, `"hourly"`) || strings.Contains(text, `"report:lock"`) {
 		t.Error("series of the job, or of its lock, are left")
 	}
-	m.SetJobs([]*scheduler.Job{job(t, "hourly", "report:lock")})
+	m.SetJobs([]*scheduler.Job{job(t, "daily", "daily:lock"), job(t, "hourly", "report:lock")})
 	if v := value(t, m, "solobeat_lock_lost_total", "schedule=hourly", "lock=report:lock"); v != 0 {
 		t.Errorf("a job that is back: %v", v)
 	}
@@ -71,6 +76,14 @@ func TestSeriesOfJobsThatGoAndCome(t *testing.T) {
 	}
 	if v := value(t, m, "solobeat_lock_holders", "lock=report:lock"); v != 0 {
 		t.Errorf("holders of a lock that is back: %v", v)
+	}
+	locks.Released(held, "redis", lockguard.Released)
+	locks.Acquired(held, "redis", time.Second)
+	if v := value(t, m, "solobeat_lock_release_total", "lock=report:lock", "result=released"); v != 1 {
+		t.Errorf("releases of a lock that is back: %v", v)
+	}
+	if v := value(t, m, "solobeat_lock_acquire_total", "lock=report:lock", "schedule=hourly", "result=acquired"); v != 1 {
+		t.Errorf("acquires of a lock that is back: %v", v)
 	}
 }
 

@@ -54,6 +54,11 @@ func Open(o Options) (*redis.Client, error) {
 	if o.PoolSize > 0 {
 		opt.PoolSize = o.PoolSize
 	}
+	if opt.Protocol == 0 {
+		// What RESP3 adds, pushes, nobody here asks for; and go-redis looks for
+		// one before it reads any reply.
+		opt.Protocol = 2
+	}
 	return redis.NewClient(opt), nil
 }
 
