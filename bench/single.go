@@ -230,7 +230,7 @@ func idleOne(ctx context.Context, srv *rig.Redis, p *rig.Proc, span time.Duratio
 	}
 	usedBefore, err := p.CPU()
 	if err != nil {
-		return 0, 0, nil, err
+		return 0, 0, nil, errors.Join(err, p.Failure())
 	}
 	began := time.Now()
 	if err := pause(ctx, span); err != nil {

@@ -155,11 +155,7 @@ func (b *bench) startWorker(ctx context.Context, addr, config string, env ...str
 
 // startOurs starts a command of a program of ours.
 func (b *bench) startOurs(ctx context.Context, program, command, addr, config string, env ...string) (*rig.Proc, error) {
-	metrics, err := rig.FreeAddr()
-	if err != nil {
-		return nil, err
-	}
-	env = append(env, "SOLOBEAT_REDIS_URL=redis://"+addr+"/0", "SOLOBEAT_METRICS_LISTEN="+metrics)
+	env = append(env, "SOLOBEAT_REDIS_URL=redis://"+addr+"/0", "SOLOBEAT_METRICS_LISTEN=127.0.0.1:0")
 	argv := []string{b.bin(program), command}
 	if config != "" {
 		argv = append(argv, "-c", config)
