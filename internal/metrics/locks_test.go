@@ -101,3 +101,21 @@ func TestNamesAreLearntFromManyRuns(t *testing.T) {
 		t.Errorf("%d series", n)
 	}
 }
+
+// A message's guard may name any lock: beyond the bound they share a series, and
+// none of them is kept.
+func TestNamesOfMessagesDoNotFillTheMemory(t *testing.T) {
+	t.Parallel()
+	m := metrics.New(metrics.Config{Worker: true})
+	o := m.LockObserver()
+	for i := range 3 * metrics.MaxJobs {
+		o.Busy(lockguard.Labels{Lock: fmt.Sprintf("order:%d", i)}, "redis")
+		o.Busy(lockguard.Labels{Lock: "order:0", Schedule: fmt.Sprintf("job%d", i)}, "redis")
+	}
+	if n := m.KeptSeries(); n == 0 || n > 2*metrics.MaxJobs {
+		t.Errorf("%d series are kept", n)
+	}
+	if v := value(t, m, "solobeat_lock_acquire_total", "lock=_other", "schedule=none", "result=busy"); v != 2*metrics.MaxJobs {
+		t.Errorf("_other was busy %v times, want %d", v, 2*metrics.MaxJobs)
+	}
+}

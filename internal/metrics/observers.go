@@ -62,7 +62,7 @@ func (m *Metrics) heldStart(l lockguard.Labels, since time.Time) {
 	defer m.mu.Unlock()
 	name := m.label(m.locks, l.Lock)
 	m.holders[lockLabel(name)]++
-	m.lockSeries.holders.ofHeld(m, l).Inc()
+	m.lockSeries.holders.ofLocked(m, l).Inc()
 	m.lockHoldStart.WithLabelValues(name).Set(seconds(since))
 }
 
@@ -72,7 +72,7 @@ func (m *Metrics) heldEnd(l lockguard.Labels) {
 	name := m.label(m.locks, l.Lock)
 	key := lockLabel(name)
 	m.holders[key]--
-	m.lockSeries.holders.ofHeld(m, l).Dec()
+	m.lockSeries.holders.ofLocked(m, l).Dec()
 	if m.holders[key] <= 0 {
 		delete(m.holders, key)
 		m.lockHoldStart.DeleteLabelValues(name)

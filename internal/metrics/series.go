@@ -37,16 +37,16 @@ func (k *kept[S]) of(m *Metrics, l lockguard.Labels, backend, result string) S {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return k.note(m, key)
+	return k.look(m, key)
 }
 
-// ofHeld is of with Metrics.mu held, for what must not be dropped meanwhile.
-func (k *kept[S]) ofHeld(m *Metrics, l lockguard.Labels) S {
+// ofLocked is of with Metrics.mu held, for what must not be dropped meanwhile.
+func (k *kept[S]) ofLocked(m *Metrics, l lockguard.Labels) S {
 	key := lockKey{labels: l}
 	if s, ok := k.noted(m, key); ok {
 		return s
 	}
-	return k.note(m, key)
+	return k.look(m, key)
 }
 
 func (k *kept[S]) noted(m *Metrics, key lockKey) (S, bool) {
@@ -56,10 +56,15 @@ func (k *kept[S]) noted(m *Metrics, key lockKey) (S, bool) {
 	return s, ok
 }
 
-// note is called with Metrics.mu held: no series is dropped between its look and
-// its note.
-func (k *kept[S]) note(m *Metrics, key lockKey) S {
-	s := k.find(m.label(m.locks, key.labels.Lock), m.label(m.schedules, key.labels.Schedule), key.backend, key.result)
+// look is called with Metrics.mu held: no series is dropped between its look and
+// its note. What has no series of its own is not kept, since a message's guard
+// may name any lock.
+func (k *kept[S]) look(m *Metrics, key lockKey) S {
+	lock, schedule := m.label(m.locks, key.labels.Lock), m.label(m.schedules, key.labels.Schedule)
+	s := k.find(lock, schedule, key.backend, key.result)
+	if lock == other || schedule == other {
+		return s
+	}
 	m.lockSeries.mu.Lock()
 	defer m.lockSeries.mu.Unlock()
 	if k.all == nil {
@@ -97,12 +102,12 @@ func (s *lockSeries) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range []*kept[prometheus.Counter]{&s.acquire, &s.release} {
-		clear(k.all)
+		k.all = nil
 	}
 	for _, k := range []*kept[prometheus.Observer]{&s.wait, &s.held, &s.ratio, &s.expectRatio} {
-		clear(k.all)
+		k.all = nil
 	}
 	for _, k := range []*kept[prometheus.Gauge]{&s.fence, &s.holders} {
-		clear(k.all)
+		k.all = nil
 	}
 }
