@@ -129,7 +129,6 @@ func (m *Metrics) zeroJobs(jobs []*scheduler.Job) {
 		}
 		m.mu.Lock()
 		m.schedules[j.Name], m.delays[j.Name] = label, j.Delay()
-		m.lockSeries.forget()
 		m.mu.Unlock()
 		if i > MaxJobs {
 			continue
@@ -192,7 +191,6 @@ func (m *Metrics) zeroLock(l Lock) {
 		l.Name = other
 	}
 	m.locks[l.Name] = l.Name
-	m.lockSeries.forget()
 	m.mu.Unlock()
 	schedule := scheduleOr(l.Schedule)
 	if l.TTL > 0 {

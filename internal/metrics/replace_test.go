@@ -34,6 +34,7 @@ func TestSeriesOfJobsThatGoAndCome(t *testing.T) {
 	held := lockguard.Labels{Schedule: "hourly", Lock: "report:lock"}
 	sched.Next("hourly", time.Now())
 	locks.HeldStart(held, time.Now())
+	locks.Busy(held, "redis")
 	if !strings.Contains(scraped(m), `solobeat_schedule_created_timestamp_seconds{schedule="hourly"}`) {
 		t.Fatal("the job has no series")
 	}
@@ -54,7 +55,6 @@ func TestSeriesOfJobsThatGoAndCome(t *testing.T) {
 			t.Errorf("%v: %v, want 0", want, v)
 		}
 	}
-	locks.Busy(held, "redis")
 	locks.HeldEnd(held, time.Second, 0.1, 0.1)
 	locks.Released(held, "redis", lockguard.Released)
 	locks.Busy(held, "redis")
@@ -92,6 +92,8 @@ func TestSeriesOfTasksThatGoAndCome(t *testing.T) {
 	t.Parallel()
 	m := metrics.New(full(t))
 	before := value(t, m, "solobeat_schedule_info")
+	locks, gone := m.LockObserver(), lockguard.Labels{Lock: "payment:{{ .Params.id }}"}
+	locks.Released(gone, "redis", lockguard.Released)
 	m.SetTasks([]string{"pay", "new"}, []metrics.Lock{{Name: "new:lock", TTL: time.Second}})
 	text := scraped(m)
 	for _, gone := range []string{`processed_total{engine="celery",outcome="succeeded",queue="celery",task="report"}`, `lock="payment:{{ .Params.id }}"`} {
@@ -107,6 +109,10 @@ func TestSeriesOfTasksThatGoAndCome(t *testing.T) {
 		if v := value(t, m, want[0], want[1:]...); v != 0 {
 			t.Errorf("%v: %v, want 0", want, v)
 		}
+	}
+	locks.Released(gone, "redis", lockguard.Released)
+	if v := value(t, m, "solobeat_lock_release_total", "lock=_other", "result=released"); v != 1 {
+		t.Errorf("_other was released %v times", v)
 	}
 	if after := value(t, m, "solobeat_schedule_info"); before != 1 || after != 1 {
 		t.Errorf("info of the job: %v, then %v", before, after)

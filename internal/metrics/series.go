@@ -96,18 +96,14 @@ func (m *Metrics) newLockSeries() *lockSeries {
 	return s
 }
 
-// forget is for when series are dropped from their families, or a name gets
-// another label. It is called with Metrics.mu held.
+// forget is for when series are dropped from their families. It is called with
+// Metrics.mu held.
 func (s *lockSeries) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range []*kept[prometheus.Counter]{&s.acquire, &s.release} {
-		k.all = nil
-	}
-	for _, k := range []*kept[prometheus.Observer]{&s.wait, &s.held, &s.ratio, &s.expectRatio} {
-		k.all = nil
-	}
-	for _, k := range []*kept[prometheus.Gauge]{&s.fence, &s.holders} {
-		k.all = nil
+	for _, k := range []interface{ forget() }{&s.acquire, &s.release, &s.wait, &s.held, &s.ratio, &s.expectRatio, &s.fence, &s.holders} {
+		k.forget()
 	}
 }
+
+func (k *kept[S]) forget() { k.all = nil }

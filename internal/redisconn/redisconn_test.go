@@ -117,6 +117,23 @@ func TestOpenHidesPasswords(t *testing.T) {
 	}
 }
 
+// What a client speaks is told by the server: RESP2 unless the URL says otherwise.
+func TestProtocol(t *testing.T) {
+	t.Parallel()
+	url := testkit.Redis(t).URL(0)
+	for option, want := range map[string]string{"": "resp=2", "?protocol=2": "resp=2", "?protocol=3": "resp=3"} {
+		c, err := redisconn.Open(redisconn.Options{URL: url + option})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		info, err := c.Do(t.Context(), "client", "info").Text()
+		if err != nil || !strings.Contains(info, want) {
+			t.Errorf("with %q: %s, %v; want %s", option, info, err, want)
+		}
+	}
+}
+
 func TestTransient(t *testing.T) {
 	t.Parallel()
 	c := testkit.Redis(t).Client(t)
