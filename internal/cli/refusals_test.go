@@ -33,10 +33,10 @@ func TestRefusals(t *testing.T) {
 	}
 	do("acl", "setuser", "keys", "reset", "on", ">pw", "~celery*", "&*", "+@all")
 	do("acl", "setuser", "noname", "reset", "on", ">pw", "~*", "&*", "+@all", "-client|setname")
-	do("acl", "setuser", "noscript", "reset", "on", ">pw", "~*", "&*", "+@all", "-hset", "-hmget", "-xlen")
+	do("acl", "setuser", "noscript", "reset", "on", ">pw", "~*", "&*", "+@all", "-get", "-pttl", "-xlen")
 	do("acl", "setuser", "nopause", "reset", "on", ">pw", "~*", "&*", "+@all", "-hset", "-xadd")
 	do("set", "held", "token")
-	do("hset", "solobeat:default:held:{held}", "token", "token", "task", "t", "instance", "i", "since", "1", "fence", "7", "base", "0")
+	do("set", "solobeat:default:held:{held}", "7 1 token 0 1 t i")
 	do("hset", "solobeat:default:sched:current", "gen", "g", "file", "f")
 	do("hset", "solobeat:default:sched:revs:f", "j", "r")
 	do("hset", "solobeat:default:sched:job:j", "rev", "r", "gen", "g", "since", "1")
@@ -60,8 +60,8 @@ func TestRefusals(t *testing.T) {
 		{"no password", "config set requirepass pw", "config set requirepass ", srv.URL(0), "jobs list", 78, login},
 		{"no name", "", "", as("noname:pw"), "queues", 78, "+client|setname"},
 		{"a command", "", "", as("noget:pw"), "jobs list", 1, "ACL rule +hmget"},
-		{"a script's command, show", "", "", as("noscript:pw"), "locks show held", 1, "ACL rule +hmget +hset +xlen"},
-		{"a script's command, release", "", "", as("noscript:pw"), "locks release held --yes", 1, "ACL rule +hmget +hset +xlen"},
+		{"a script's command, show", "", "", as("noscript:pw"), "locks show held", 1, "ACL rule +get +pttl +xlen"},
+		{"a script's command, release", "", "", as("noscript:pw"), "locks release held --yes", 1, "ACL rule +get +pttl +xlen"},
 		{"a script's command, pause", "", "", as("nopause:pw"), "jobs pause j", 1, "ACL rule +hset +xadd"},
 		{"a command in a transaction", "", "", as("noscript:pw"), "queues", 1, "ACL rule +xlen"},
 		{"a lock that cannot be read", "", "", as("noscript:pw"), "locks list", 1, "no lock that could be read is held"},
@@ -113,13 +113,13 @@ func TestRefusals(t *testing.T) {
 func TestDoctorNamesMissingRights(t *testing.T) {
 	srv := testkit.Redis(t)
 	c := srv.Client(t)
-	if err := c.Do(t.Context(), "acl", "setuser", "u", "reset", "on", ">pw", "~*", "&*", "+@all", "-xlen", "-hset").Err(); err != nil {
+	if err := c.Do(t.Context(), "acl", "setuser", "u", "reset", "on", ">pw", "~*", "&*", "+@all", "-xlen", "-del").Err(); err != nil {
 		t.Fatal(err)
 	}
 	env := map[string]string{"SOLOBEAT_REDIS_URL": strings.Replace(srv.URL(0), "//", "//u:pw@", 1)}
 	code, out, _ := examined(t, env, "doctor", "-o", "json")
 	r := reportOf(t, out)
-	for check, cure := range map[string]string{"queues": "+xlen", "locks": "+hset +xlen", "acl": "docs/operations.md#redis"} {
+	for check, cure := range map[string]string{"queues": "+xlen", "locks": "+del +xlen", "acl": "docs/operations.md#redis"} {
 		if code != 1 || !slices.ContainsFunc(r.Checks, func(f struct{ Check, Verdict, Detail, Cure string }) bool {
 			return f.Check == check && f.Verdict == "fail" && strings.Contains(f.Cure+f.Detail, cure) && !strings.Contains(f.Detail, "EXECABORT")
 		}) {

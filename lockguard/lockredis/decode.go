@@ -88,11 +88,10 @@ func decodeRelease(answer any) (lockguard.Release, error) {
 	return lockguard.ReleaseUnknown, fmt.Errorf("%w: release: %v", errReply, answer)
 }
 
-// holderOf decodes {code, pttl} and {code, pttl, task, instance, since, fence,
-// base, kept}.
+// holderOf decodes {code, pttl} and {code, pttl, companion}.
 func holderOf(key string, reply []any) (lockguard.Holder, error) {
 	h := lockguard.Holder{Key: key, Held: true}
-	if len(reply) != 2 && len(reply) != 8 {
+	if len(reply) != 2 && len(reply) != 3 {
 		return h, fmt.Errorf("%w: holder: %v", errReply, reply)
 	}
 	pttl, ok := reply[1].(int64)
@@ -106,23 +105,7 @@ func holderOf(key string, reply []any) (lockguard.Holder, error) {
 		h.Foreign = true
 		return h, nil
 	}
-	h.TaskID, h.Instance = text(reply[2]), text(reply[3])
-	h.Kept = reply[7] == int64(1)
-	if ms, err := strconv.ParseInt(text(reply[4]), 10, 64); err == nil {
-		h.Since = time.UnixMilli(ms)
-	}
-	var err error
-	h.Fence, err = fenceOf(reply[5], reply[6])
-	return h, err
-}
-
-func fenceOf(raw, base any) (lockguard.Fence, error) {
-	n, err := number("fence", text(raw))
-	if err != nil {
-		return 0, err
-	}
-	plus, err := number("fence base", text(base))
-	return lockguard.Fence(n + plus), err
+	return h, readCompanion(&h, text(reply[2]))
 }
 
 func number(name, digits string) (uint64, error) {

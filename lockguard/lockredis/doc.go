@@ -7,7 +7,7 @@
 // Guard that holds "report:lock" exclude each other.
 //
 // What more is known of a lock (its last fence, its holder's task id and
-// instance, since when) stands in a companion hash in the same cluster slot, and
+// instance, since when) stands in a companion key in the same cluster slot, and
 // counts only while the token in it is the lock's value. It lives for 24 h after
 // the last grant.
 //

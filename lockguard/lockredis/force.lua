@@ -1,7 +1,7 @@
 -- Frees a lock whoever holds it, tells the waiters, and tells who held it.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its companion hash; it stays as it is, as release.lua tells
+-- KEYS[2]  its companion; it stays as it is, as release.lua tells
 -- ARGV[1]  channel of releases
 --
 -- Returns what holder.lua says of the lock before; a key that is no string is

@@ -1,11 +1,10 @@
 -- Tells who holds a lock; stands before the scripts that do so.
 --
 -- holder(lock, companion), of KEYS[1] and KEYS[2] in both, returns {code, …}:
---   { 0}                                              free
---   { 1, pttl, task, instance, since, fence, base, kept}  held; known holder;
---                                                     kept is 1 after its release
---   { 1, pttl}                                        held by a holder without data
---   {-1, type}                                        the key is no string
+--   { 0}                  free
+--   { 1, pttl, companion}  held; known holder
+--   { 1, pttl}             held by a holder without data
+--   {-1, type}             the key is no string
 -- or the error that GET has met.
 
 local function holder(lock, companion)
@@ -20,10 +19,9 @@ local function holder(lock, companion)
     return {0}
   end
   local pttl = redis.call('PTTL', lock)
-  local data = redis.call('HMGET', companion, 'token', 'task', 'instance', 'since', 'fence', 'base')
-  if data[1] == held then
-    local kept = string.sub(held, 1, 5) == 'kept:' and 1 or 0
-    return {1, pttl, data[2], data[3], data[4], data[5], data[6], kept}
+  local told = redis.call('GET', companion)
+  if told and string.match(told, '^%S+ %S+ (%S+)') == held then
+    return {1, pttl, told}
   end
   return {1, pttl}
 end

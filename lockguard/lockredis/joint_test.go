@@ -25,7 +25,7 @@ func TestLocksOfOneScriptAreEachByItself(t *testing.T) {
 	var take, free []any
 	for _, name := range names {
 		keys = append(keys, name, b.companion(name))
-		take = append(take, "t-"+name, 30000, "", "task-"+name, "i", 0)
+		take = append(take, "t-"+name, 30000, 60000, tail(0, "task-"+name, "i"))
 		free = append(free, "t-"+name, b.channel)
 	}
 	c.Set(ctx, "held", "another", time.Minute)
@@ -55,8 +55,8 @@ func TestLocksOfOneScriptAreEachByItself(t *testing.T) {
 	if n := c.Exists(ctx, "broken").Val(); n != 0 {
 		t.Error("a lock was taken whose companion is of another type")
 	}
-	if task := c.HGet(ctx, b.companion("last"), "task").Val(); task != "task-last" {
-		t.Errorf("the last one's companion tells of %q", task)
+	if h, err := b.Read(ctx, "last"); err != nil || h.TaskID != "task-last" {
+		t.Errorf("the last one's companion tells of %+v, %v", h, err)
 	}
 
 	c.Set(ctx, "broken", "t-broken", time.Minute)
@@ -93,7 +93,7 @@ func TestErrorOfOneLockIsThatOfItsScript(t *testing.T) {
 	c := testkit.Redis(t).Client(t)
 	_, b := newGuard(t, c, lockguard.Observer{})
 	c.LPush(ctx, b.companion("k"), "x")
-	if got, err := b.runner.Run(ctx, b.acquire, []string{"k", b.companion("k")}, "t", 30000, "", "", "", 0).Result(); err == nil {
+	if got, err := b.runner.Run(ctx, b.acquire, []string{"k", b.companion("k")}, "t", 30000, 60000, tail(0, "", "")).Result(); err == nil {
 		t.Errorf("acquire: %v, want the error of its companion", got)
 	}
 }

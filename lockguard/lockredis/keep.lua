@@ -3,7 +3,7 @@
 -- nothing is left.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its companion hash
+-- KEYS[2]  its companion, as acquire.lua tells
 -- ARGV[1]  token
 -- ARGV[2]  min hold in ms, counted from the grant
 -- ARGV[3]  channel of releases
@@ -28,12 +28,20 @@ end
 if held ~= ARGV[1] then
   return -1
 end
-local data = redis.call('HMGET', KEYS[2], 'token', 'since')
+local told = redis.pcall('GET', KEYS[2])
+local fence, since, rest
+if type(told) == 'string' then
+  local whose
+  fence, since, whose, rest = string.match(told, '^(%d+) (%d+) (%S+)(.*)$')
+  if whose ~= held then
+    since = nil
+  end
+end
 local now = redis.call('TIME')
 local min = tonumber(ARGV[2])
 local left = min
-if data[1] == held and data[2] then
-  left = tonumber(data[2]) + min - (tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000))
+if since then
+  left = tonumber(since) + min - (tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000))
 end
 left = math.min(left, min) -- the clock may have been set back
 if left < 1 then
@@ -42,7 +50,7 @@ if left < 1 then
   return 1
 end
 redis.call('SET', KEYS[1], kept, 'PX', string.format('%.0f', left))
-if data[1] == held then
-  redis.pcall('HSET', KEYS[2], 'token', kept)
+if since then
+  redis.pcall('SET', KEYS[2], fence .. ' ' .. since .. ' ' .. kept .. rest, 'KEEPTTL')
 end
 return 2

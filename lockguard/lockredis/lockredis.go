@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -39,9 +38,10 @@ var forceSource string
 //go:embed read.lua
 var readSource string
 
-// companionLife is how long a companion hash outlives the last grant at least,
-// unless it needs longer: a little less than acquire.lua's usual life.
-const companionLife = 24*time.Hour + 40*time.Minute
+// companionLife is how long a companion outlives the last grant, unless the hold
+// may last longer: the day that is promised, and an hour for the TTL of a hold
+// that lasts all day.
+const companionLife = 25 * time.Hour
 
 // giveBackTimeout bounds the release of what was granted too late.
 const giveBackTimeout = 2 * time.Second
@@ -152,10 +152,7 @@ func (b *Backend) TryAcquire(ctx context.Context, a lockguard.Attempt) (lockguar
 	if a.TTL < lockguard.MinTTL {
 		return lockguard.Grant{}, fmt.Errorf("%w: lockredis: ttl %v is below %v", lockguard.ErrConfig, a.TTL, lockguard.MinTTL)
 	}
-	life := ""
-	if need := max(a.MaxHold, a.MinHold) + a.TTL; need > companionLife {
-		life = strconv.FormatInt(need.Milliseconds(), 10)
-	}
+	life := max(companionLife, max(a.MaxHold, a.MinHold)+a.TTL)
 	ref, base := lockguard.Ref{Key: a.Key, Token: a.Token}, a.FenceBase
 	late := func(answer any, err error) { // granted to who has gone
 		if err != nil {
@@ -166,7 +163,7 @@ func (b *Backend) TryAcquire(ctx context.Context, a lockguard.Attempt) (lockguar
 		}
 	}
 	answer, err := b.batcher.Run(ctx, late, b.acquire, 2, a.Key, b.companion(a.Key),
-		a.Token, a.TTL.Milliseconds(), life, a.TaskID, a.Instance, a.FenceBase)
+		a.Token, a.TTL.Milliseconds(), life.Milliseconds(), tail(a.FenceBase, a.TaskID, a.Instance))
 	if err != nil {
 		return lockguard.Grant{}, err
 	}

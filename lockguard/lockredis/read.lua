@@ -1,7 +1,7 @@
 -- Tells who holds a lock.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its companion hash
+-- KEYS[2]  its companion
 --
 -- Returns what holder.lua says.
 

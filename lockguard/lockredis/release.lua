@@ -5,7 +5,7 @@
 -- ARGV[2i-1]  token
 -- ARGV[2i]    channel of releases
 --
--- The companion hash, as acquire.lua tells, stays as it is: its token is not the
+-- The companion, as acquire.lua tells, stays as it is: its token is not the
 -- value of any lock to come.
 --
 -- Returns per lock:
