@@ -154,6 +154,13 @@ type Waker interface {
 	Wake(ctx context.Context, key string) (<-chan struct{}, func(), error)
 }
 
+// Yielder is a Backend whose locks somebody else may free in a script of his own
+// on its server; see [Handle.Yield].
+type Yielder interface {
+	// ReleaseChannel is where releases are told to those who wait.
+	ReleaseChannel() string
+}
+
 // Lister is a Backend that can list the locks held through it.
 type Lister interface {
 	// List yields the holders of all locks held, in no order. Locks that were

@@ -159,6 +159,12 @@ func (h *Handle) giveBack(ctx context.Context, keep time.Duration) (Release, err
 	if !lease.Reason(reason).Certain() {
 		result, err = h.send(ctx, keep)
 	}
+	h.over(result, err)
+	return result, err
+}
+
+// over notes how the release has ended, and leaves the key inside the process.
+func (h *Handle) over(result Release, err error) {
 	h.mu.Lock()
 	if err == nil {
 		h.result = result
@@ -172,7 +178,38 @@ func (h *Handle) giveBack(ctx context.Context, keep time.Duration) (Release, err
 	if leave {
 		h.g.leave(h)
 	}
-	return result, err
+}
+
+// Yield ends the handle's context and its renewal as Release does, and leaves it
+// to the caller to free the lock in a script of his own on the lock's server: of
+// the key, the lock is deleted if its value is token, and told on channel then.
+// Afterwards he calls Yielded, or Release if his script did not run. False: the
+// back end has no such scripts, a min hold is left, or nothing is to be freed;
+// call Release.
+func (h *Handle) Yield() (token, channel string, ok bool) {
+	y, can := h.g.backend.(Yielder)
+	if !can || h.set.minHold > 0 {
+		return "", "", false
+	}
+	h.release.Lock()
+	defer h.release.Unlock()
+	if result, reason := h.end(); result != "" || lease.Reason(reason).Certain() {
+		return "", "", false
+	}
+	return h.ref.Token, y.ReleaseChannel(), true
+}
+
+// Yielded tells how the release after Yield has ended: Released, NotHeld, or
+// ReleaseUnknown where its answer was lost.
+func (h *Handle) Yielded(result Release) {
+	h.release.Lock()
+	defer h.release.Unlock()
+	h.mu.Lock()
+	done := h.result != ""
+	h.mu.Unlock()
+	if !done {
+		h.over(result, nil)
+	}
 }
 
 // end takes the lock out of the watchdog's hands: after it no renewal is sent.

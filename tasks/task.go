@@ -69,6 +69,9 @@ type Delivery struct {
 	GuardError error
 	// Slot is nil where a run keeps its slot to its end.
 	Slot Slot
+	// Unlocks is true if the engine can free the run's lock in the step that
+	// settles the message: the locks lie on its server.
+	Unlocks bool
 }
 
 // StoreNow returns the current time by the clock of the store that the

@@ -313,7 +313,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 			return err
 		}
 	}
-	r.chain.SetWaker(r.wakers())
+	r.chain.SetWaker(r.wakers()...)
 	for _, p := range r.pulses {
 		p.beat(true) // Redis has just been reached
 	}
@@ -332,6 +332,7 @@ func (r *replica) buildCelery(ctx context.Context) error {
 		AckEarly:   r.chain.AckEarly,
 		Registered: r.chain.Registered,
 		AfterPark:  r.chain.Free,
+		Unlocks:    r.stores.locks == r.stores.broker,
 		Logger:     r.log, Observer: r.celeryObserver(), Version: Version(),
 	})
 	if err != nil {
@@ -367,17 +368,8 @@ func (r *replica) buildAsynq(ctx context.Context) error {
 }
 
 // wakers are the engines, each of which brings its own messages forward.
-type wakers []tasks.Waker
-
-// Wake implements [tasks.Waker].
-func (w wakers) Wake(ctx context.Context, key string) {
-	for _, e := range w {
-		e.Wake(ctx, key)
-	}
-}
-
-func (r *replica) wakers() wakers {
-	var w wakers
+func (r *replica) wakers() []tasks.Waker {
+	var w []tasks.Waker
 	if r.celery != nil {
 		w = append(w, r.celery)
 	}

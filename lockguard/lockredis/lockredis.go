@@ -57,7 +57,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Backend is a lockguard.Backend, Waker and Lister. It needs no Close: its one
+// Backend is a lockguard.Backend, Waker, Lister and Yielder. It needs no Close: its one
 // subscription lives while somebody waits for a lock.
 type Backend struct {
 	client  redis.UniversalClient
@@ -79,6 +79,7 @@ var (
 	_ lockguard.Backend = (*Backend)(nil)
 	_ lockguard.Waker   = (*Backend)(nil)
 	_ lockguard.Lister  = (*Backend)(nil)
+	_ lockguard.Yielder = (*Backend)(nil)
 )
 
 // New makes a Backend on a client, which stays the caller's to close. The client
@@ -110,7 +111,7 @@ func newBackend(client redis.UniversalClient, runner *redisconn.Runner, o Option
 		acquire: redisconn.NewJointScript(acquireSource),
 		read:    redisconn.NewScript(holderSource + readSource),
 		renew:   redisconn.NewScript(renewSource, "allow-oom"),
-		release: redisconn.NewJointScript(releaseSource, "allow-oom"),
+		release: redisconn.NewJointScript(redisconn.UnlockSource+releaseSource, "allow-oom"),
 		keep:    redisconn.NewScript(keepSource, "allow-oom"),
 		force:   redisconn.NewScript(holderSource+forceSource, "allow-oom"),
 	}
@@ -214,6 +215,9 @@ func (b *Backend) Release(ctx context.Context, r lockguard.Ref, keep time.Durati
 	}
 	return decodeRelease(answer)
 }
+
+// ReleaseChannel implements lockguard.Yielder.
+func (b *Backend) ReleaseChannel() string { return b.channel }
 
 // giveBack releases what nobody knows to be held; should it fail, the lock runs
 // out by itself.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/solobeat/solobeat/tasks"
 	"github.com/solobeat/solobeat/tasks/celery/wire"
 )
 
@@ -34,6 +35,7 @@ type cycleCall struct {
 	want    int
 	sources []int // indexes of the lists to look at
 	acks    []*commit
+	unlocks []tasks.Unlock
 	wakes   []string // lines to bring forward
 }
 
@@ -47,6 +49,7 @@ type cycleReply struct {
 	back     int
 	diverted []int64       // list, count, …
 	full     bool          // as much as was wanted came
+	unlocked []int64       // per lock to free; empty if the call was repeated
 	served   time.Duration // of the call, at the server
 	way      time.Duration // the rest of the call
 }
@@ -62,6 +65,12 @@ func (r *cycleReply) items(i, end int) []*item {
 	return items
 }
 
+// What cycle.lua says of a lock.
+const (
+	unlockFreed  = 1
+	unlockFailed = -2
+)
+
 // States of cycle.lua.
 const (
 	cycleDone   = 1
@@ -71,7 +80,7 @@ const (
 
 func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycleReply, error) {
 	n := len(c.sources)
-	keys := make([]string, 3, 5+2*n+len(c.wakes))
+	keys := make([]string, 3, 5+2*n+len(c.unlocks)+len(c.wakes))
 	keys[0], keys[1], keys[2] = e.keys.unacked(), e.keys.index(), e.keys.calls()
 	for _, i := range c.sources {
 		keys = append(keys, e.sources[i].key)
@@ -79,20 +88,28 @@ func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycle
 	for _, i := range c.sources {
 		keys = append(keys, self.inlists[i])
 	}
+	for _, u := range c.unlocks {
+		key, _, _ := u.Lock()
+		keys = append(keys, key)
+	}
 	if len(c.wakes) > 0 {
 		keys = append(keys, e.keys.parked(), e.keys.parkInfo())
 		keys = append(keys, c.wakes...)
 	}
-	args := make([]any, 0, 13+3*n+3*len(c.acks))
+	args := make([]any, 0, 14+3*n+3*len(c.acks)+2*len(c.unlocks))
 	args = append(args, self.id, appendPadded(nil, c.number, numberWidth-callDigits), c.want, int64(e.tune.lead/time.Second), n, len(c.acks),
 		e.cfg.expirySeconds(), e.resultsDB(), e.brokerDB(), e.keys.own(""), maxDead, maxDeadAge.Milliseconds(),
-		e.keys.namespace)
+		e.keys.namespace, len(c.unlocks))
 	for _, i := range c.sources {
 		s := e.sources[i]
 		args = append(args, s.queue, s.stepText(), s.suffix)
 	}
 	for _, a := range c.acks {
 		args = append(args, a.tagArg(), &a.key, (*bytesArg)(&a.result))
+	}
+	for _, u := range c.unlocks {
+		_, token, channel := u.Lock()
+		args = append(args, token, channel)
 	}
 	began := time.Now()
 	cmd := e.run(ctx, e.scripts.cycle, keys, args...)
@@ -110,7 +127,10 @@ func (e *Engine) decodeCycle(cmd *redis.Cmd, self *replica, c *cycleCall) (*cycl
 	lost, raws := r.texts(2), r.texts(4)
 	out := &cycleReply{
 		full: true, buried: state == cycleBuried, repeated: state == cycleAgain,
-		back: int(r.int(5)), diverted: r.ints(6), served: time.Duration(r.int(7)) * time.Microsecond,
+		back: int(r.int(5)), diverted: r.ints(6), served: time.Duration(r.int(7)) * time.Microsecond, unlocked: r.ints(8),
+	}
+	if r.err == nil && state != cycleAgain && len(out.unlocked) != len(c.unlocks) {
+		r.bad(8, "as long as the call", out.unlocked)
 	}
 	if r.err != nil {
 		return nil, r.err

@@ -1,23 +1,25 @@
 -- cycle: acks what has finished and takes new messages, in one atomic step.
 -- KEYS 1 unacked 2 unacked_index 3 calls; then L source lists in the order of
---      service; then the L in-flight lists that belong to them; then, if a lock
---      or a record was released, parked, park info and the lines to bring forward
+--      service; then the L in-flight lists that belong to them; then the F locks to
+--      free; then, if a lock or a record was released, parked, park info and the
+--      lines to bring forward
 -- ARGV 1 instance 2 number of the call, as in tags 3 messages wanted 4 lead of the score
 --      (s) 5 L 6 number of acks 7 TTL of results (s, 0 for ever) 8 database of
 --      the results, '' if the broker's 9 database of the broker 10 prefix of
---      our keys 11 bound of dead letters 12 their age (ms) 13 namespace; then
+--      our keys 11 bound of dead letters 12 their age (ms) 13 namespace 14 F; then
 --      per list: queue, step, what follows raw in an entry; then per ack: tag
---      ('' writes in any case), result key ('' for none), result
+--      ('' writes in any case), result key ('' for none), result; then per lock:
+--      token, channel of releases
 -- returns {state, now (µs, text), lost tags, {list, count, …} of what was
 --      taken, raws, handed back, {list, count, of these beside the stream, …}
 --      of what went to the dead letters since it is no envelope, how long this
---      took (µs)}; state 1:
+--      took (µs), per lock what unlock says, -2 for an error}; state 1:
 --      done; 2: this call was made before,
 --      and raws holds its tags and entries in turn; -1: this instance is not
 --      registered (the acks are done all the same)
 local unacked, index, calls = KEYS[1], KEYS[2], KEYS[3]
 local id, want, lead = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
-local seq, L, acks = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local seq, L, acks, F = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[14])
 local own = ARGV[10]
 local now = micros()
 
@@ -39,13 +41,13 @@ if last and tonumber(last) >= seq then
       end
     end
   end
-  return {2, whole(now), {}, {}, again, 0, {}, 0}
+  return {2, whole(now), {}, {}, again, 0, {}, 0, {}}
 end
 
 -- First every tag is looked at, then results are written, then acks: should a
 -- write be refused, nothing has been acked without its result.
 local lost, mine, tags = {}, {}, {}
-local base = 13 + 3 * L
+local base = 14 + 3 * L
 for i = 1, acks do
   local tag = ARGV[base + 3 * i - 2]
   if tag == '' then
@@ -68,15 +70,24 @@ if #tags > 0 then
   call('ZREM', index, unpack(tags))
 end
 
+-- A run whose message is no longer ours has its lock freed like any other: only
+-- the token counts.
+local unlocked = {}
+for i = 1, F do
+  local at = base + 3 * acks + 2 * i
+  local code = unlock(KEYS[3 + 2 * L + i], ARGV[at - 1], ARGV[at])
+  unlocked[i] = type(code) == 'number' and code or -2
+end
+
 -- After the acks, so that a wake is never on the way alone. Mostly nobody is
 -- parked, which one look tells; a line that is broken must not bar the acks.
-local lines = 5 + 2 * L
+local lines = 5 + 2 * L + F
 if #KEYS > lines and call('EXISTS', unpack(KEYS, lines + 1)) > 0 then
   local keys = {unacked = unacked, index = index, parked = KEYS[lines - 1], info = KEYS[lines]}
   for i = lines + 1, #KEYS do pcall(bring_forward, keys, KEYS[i], now) end
 end
 
-if not last then return {-1, whole(now), lost, {}, {}, 0, {}, 0} end
+if not last then return {-1, whole(now), lost, {}, {}, 0, {}, 0, unlocked} end
 call('HSET', calls, id, ARGV[2])
 
 -- envelope: may raw lie where Python workers read it? Four words are looked
@@ -112,7 +123,7 @@ local function take(i, key, list)
   if want <= 0 then return end
   local got = pcall_redis('RPOP', key, want)
   if type(got) ~= 'table' or got.err then return end
-  local queue, tail, suffix = ARGV[11 + 3 * i], tag_tail(ARGV[12 + 3 * i]), ARGV[13 + 3 * i]
+  local queue, tail, suffix = ARGV[12 + 3 * i], tag_tail(ARGV[13 + 3 * i]), ARGV[14 + 3 * i]
   local kept, beside = 0, 0
   for j = 1, #got do
     local raw = got[j]
@@ -156,4 +167,4 @@ if c > 0 then
   call('HSET', unacked, unpack(h))
   call('ZADD', index, unpack(z))
 end
-return {1, whole(now), lost, runs, raws, back, diverted, micros() - now}
+return {1, whole(now), lost, runs, raws, back, diverted, micros() - now, unlocked}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/solobeat/solobeat/tasks"
 )
 
 // dueTimer knows when the next parked message is due, as far as this replica
@@ -128,9 +130,19 @@ func (e *Engine) wakeLoop(ctx context.Context) {
 	}
 }
 
-// linesToWake takes the lines that Wake was called for, at most mostWakes.
-func (e *Engine) linesToWake() []string {
+// linesToWake takes the lines that Wake was called for, at most mostWakes, and
+// those of the locks that the same call frees, which must not go before it.
+func (e *Engine) linesToWake(unlocks []tasks.Unlock) []string {
 	all := e.wakes.take()
+	if most := mostWakes; len(all) > most {
+		e.wakes.put(all[most:]...)
+		all = all[:most:most]
+	}
+	for _, u := range unlocks {
+		for _, line := range u.Lines() {
+			all = append(all, e.keys.line(line))
+		}
+	}
 	if len(all) < 2 {
 		return all
 	}
@@ -142,16 +154,12 @@ func (e *Engine) linesToWake() []string {
 			lines = append(lines, line)
 		}
 	}
-	if len(lines) > mostWakes {
-		e.wakes.put(lines[mostWakes:]...)
-		lines = lines[:mostWakes:mostWakes]
-	}
 	return lines
 }
 
 func (e *Engine) flushWakes(ctx context.Context) {
 	for ctx.Err() == nil {
-		lines := e.linesToWake()
+		lines := e.linesToWake(nil)
 		if len(lines) == 0 {
 			return
 		}

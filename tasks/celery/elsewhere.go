@@ -37,6 +37,9 @@ func newElsewhere(results *redis.Client) *elsewhere {
 func (e *Engine) finish(c *commit) {
 	if e.elsewhere == nil || c.key == "" {
 		e.finished.put(c)
+		if e.ended.Load() {
+			e.release(e.finished.take()...)
+		}
 		return
 	}
 	e.elsewhere.waiting.Add(1)

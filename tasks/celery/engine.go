@@ -56,6 +56,7 @@ type Engine struct {
 	naive   map[string]bool
 
 	started atomic.Bool
+	ended   atomic.Bool // the loop is over: nothing is acked any more
 	tune    tuning
 }
 

@@ -139,6 +139,7 @@ func (l *loop) queue(c *commit) {
 	case c.op == nil:
 		l.acks = append(l.acks, c)
 	default:
+		l.e.release(c) // no ack frees it
 		l.ops = append(l.ops, c)
 	}
 }
@@ -207,14 +208,17 @@ func (l *loop) cycle() {
 	n := min(len(l.acks), maxCommits)
 	c.acks, l.acks = l.acks[:n:n], l.acks[n:]
 	c.sources = l.look(c.want > 0)
-	c.wakes = l.e.linesToWake()
+	c.unlocks = unlocksOf(c.acks)
+	c.wakes = l.e.linesToWake(c.unlocks)
 	l.e.cycles.Add(1)
 	r, tries := l.callCycle(c)
 	l.e.cycles.Add(1)
 	if r == nil { // the engine had to end first
 		l.e.wakes.put(c.wakes...)
+		l.e.release(c.acks...)
 		return
 	}
+	l.e.unlocked(c, r, tries > 1)
 	l.confirmAcks(c, r, tries > 1)
 	if r.buried {
 		l.reborn()

@@ -53,7 +53,7 @@ type scripts struct {
 func newScripts() *scripts {
 	full, plain := fullScript, plainScript
 	return &scripts{
-		cycle: full(cycleLua), settle: full(settleLua), due: full(dueLua), wake: full(wakeLua),
+		cycle: full(redisconn.UnlockSource + cycleLua), settle: full(settleLua), due: full(dueLua), wake: full(wakeLua),
 		register: plain(registerLua), beat: full(beatLua), leave: full(leaveLua), name: full(nameLua),
 		refresh: full(refreshLua), sweep: full(sweepLua), adopt: full(adoptLua), probe: plain(probeLua),
 	}

@@ -100,6 +100,7 @@ func (l *loop) giveBackReady() {
 // count no death. It returns left.
 func (l *loop) leave(left int) int {
 	e := l.e
+	l.releaseRest()
 	l.stop.calls()
 	limit := leaveTime
 	if left > 0 { // there is no more time

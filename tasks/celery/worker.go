@@ -27,10 +27,12 @@ func (e *Engine) runOne(it *item, p *place, run tasks.Runner) *commit {
 	if e.ready.slots > 1 && !it.acked {
 		it.deliv.Slot = p
 	}
+	// Of a single slot the next run begins at once, and would meet the lock.
+	it.deliv.Unlocks = e.cfg.Unlocks && e.elsewhere == nil && e.ready.slots > 1
 	out := run(it.from.ctx, it.deliv)
 	took := time.Since(begin)
 	failpoint.Hit(failpoint.BeforeAck, it.msg.Task, it.msg.ID)
 	c := e.outcome(it, out)
-	c.ran, c.runtime = true, took
+	c.ran, c.runtime, c.out.Unlock = true, took, out.Unlock
 	return c
 }

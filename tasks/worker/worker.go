@@ -18,11 +18,11 @@ import (
 
 // Worker runs deliveries through the chain. It is safe for concurrent use.
 type Worker struct {
-	cfg   Config
-	set   atomic.Pointer[TaskSet]
-	log   *slog.Logger
-	waker tasks.Waker
-	aside asideMemory
+	cfg    Config
+	set    atomic.Pointer[TaskSet]
+	log    *slog.Logger
+	wakers []tasks.Waker
+	aside  asideMemory
 
 	stopOnce sync.Once
 	stopWait chan struct{} // closed: no slot waits for a lock any more
@@ -44,9 +44,9 @@ func New(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// SetWaker names the engine that brings parked messages forward when a lock
-// or a record is free again. It must be called before the first run.
-func (w *Worker) SetWaker(waker tasks.Waker) { w.waker = waker }
+// SetWaker names the engines that bring parked messages forward, each its own,
+// when a lock or a record is free again. It must be called before the first run.
+func (w *Worker) SetWaker(wakers ...tasks.Waker) { w.wakers = wakers }
 
 // StopWaiting ends the waits for locks with on_busy: wait, as if their time were
 // over: call it when the worker shuts down. What waits is parked.
@@ -88,7 +88,9 @@ type run struct {
 func (r *run) observed(ctx context.Context, next func() tasks.Outcome) tasks.Outcome {
 	out := next()
 	out.Begun = r.begun || r.info.Executed
-	r.wake(ctx)
+	if out.Unlock == nil {
+		r.wake(ctx, nil)
+	}
 	if f := r.w.cfg.Observer.Finished; f != nil {
 		f(r.info, out)
 	}

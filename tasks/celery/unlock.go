@@ -1,0 +1,54 @@
+package celery
+
+import (
+	"context"
+
+	"github.com/solobeat/solobeat/tasks"
+)
+
+// unlocksOf are the locks of acks, to be freed in the same call as they.
+func unlocksOf(acks []*commit) []tasks.Unlock {
+	var all []tasks.Unlock
+	for _, a := range acks {
+		if u := a.out.Unlock; u != nil {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// unlocked tells runs what has become of their locks. After a lost reply a lock
+// that is not held may have been freed by the first try.
+func (e *Engine) unlocked(c *cycleCall, r *cycleReply, unsure bool) {
+	for i, u := range c.unlocks {
+		switch {
+		case r.repeated:
+			u.Unlocked(e, tasks.UnlockUnknown)
+		case r.unlocked[i] == unlockFreed:
+			u.Unlocked(e, tasks.Unlocked)
+		case r.unlocked[i] == unlockFailed:
+			go u.Release(context.Background())
+		case unsure:
+			u.Unlocked(e, tasks.UnlockUnknown)
+		default:
+			u.Unlocked(e, tasks.UnlockNotHeld)
+		}
+	}
+}
+
+// release frees the locks of commits that no call will free.
+func (e *Engine) release(commits ...*commit) {
+	for _, c := range commits {
+		if u := c.out.Unlock; u != nil {
+			c.out.Unlock = nil
+			go u.Release(context.Background())
+		}
+	}
+}
+
+// releaseRest is for the end of the loop, after which nothing is acked any more.
+func (l *loop) releaseRest() {
+	l.e.ended.Store(true)
+	l.e.release(l.acks...)
+	l.e.release(l.e.finished.take()...)
+}
