@@ -34,7 +34,7 @@ type families struct {
 
 	lockAcquire, lockOutlived, lockExpired, lockLost, lockBypassed, lockRenewals, lockRelease, fenced *prometheus.CounterVec
 	lockWait, lockHeld, lockRatio, lockExpectRatio, lockRenewal                                       *prometheus.HistogramVec
-	lockTTL, lockHolders, lockHoldStart, fence                                                        *prometheus.GaugeVec
+	lockTTL, lockHolders, fence                                                                       *prometheus.GaugeVec
 
 	recordOperations, recordDecisions, recordLost, recordStale *prometheus.CounterVec
 	recordDuration                                             *prometheus.HistogramVec
@@ -81,7 +81,6 @@ func newFamilies(reg prometheus.Registerer) families {
 		lockRenewal:     f.histograms("solobeat_lock_renewal_duration_seconds", "Round trip of one renewal.", rttBuckets, "backend"),
 		lockTTL:         f.gauges("solobeat_lock_ttl_seconds", "The configured TTL.", "lock"),
 		lockHolders:     f.gauges("solobeat_lock_holders", "Holds in this process now; a sum above 1 over all replicas is a split brain.", "lock"),
-		lockHoldStart:   f.gauges("solobeat_lock_hold_start_timestamp_seconds", "When the hold in this process began; absent while there is none.", "lock"),
 		fence:           f.gauges("solobeat_fence", "The last fence granted to this process.", "lock"),
 
 		recordOperations: f.counters("solobeat_record_operations_total", "Calls to the record store, by result.", "backend", "operation", "result"),

@@ -77,7 +77,7 @@ type Metrics struct {
 	tasks     map[string]bool
 	queues    map[string]bool
 	locks     map[string]string
-	holders   map[lockguard.Labels]int
+	holds     map[string]holds // by label value of the lock
 	stores    map[string]Store
 	delays    map[string]time.Duration // by job: its part of its jitter
 	leaving   map[string]bool          // locks that are no more and held
@@ -93,11 +93,11 @@ func New(cfg Config) *Metrics {
 	m := &Metrics{
 		reg: prometheus.NewRegistry(), cfg: cfg,
 		schedules: map[string]string{}, tasks: map[string]bool{}, queues: map[string]bool{}, locks: map[string]string{},
-		holders: map[lockguard.Labels]int{}, stores: map[string]Store{}, delays: map[string]time.Duration{},
+		holds: map[string]holds{}, stores: map[string]Store{}, delays: map[string]time.Duration{},
 		leaving: map[string]bool{},
 	}
 	m.families, m.lockSeries = newFamilies(m.reg), m.newLockSeries()
-	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.reg.MustRegister(holdCollector{m}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.buildInfo.WithLabelValues(cfg.Version, runtime.Version()).Set(1)
 	for _, t := range cfg.Tasks {
 		m.tasks[t] = true

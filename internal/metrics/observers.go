@@ -57,31 +57,6 @@ func (m *Metrics) LockObserver() lockguard.Observer {
 	}
 }
 
-func (m *Metrics) heldStart(l lockguard.Labels, since time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	name := m.label(m.locks, l.Lock)
-	m.holders[lockLabel(name)]++
-	m.lockSeries.holders.ofLocked(m, l).Inc()
-	m.lockHoldStart.WithLabelValues(name).Set(seconds(since))
-}
-
-func (m *Metrics) heldEnd(l lockguard.Labels) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	name := m.label(m.locks, l.Lock)
-	key := lockLabel(name)
-	m.holders[key]--
-	m.lockSeries.holders.ofLocked(m, l).Dec()
-	if m.holders[key] <= 0 {
-		delete(m.holders, key)
-		m.lockHoldStart.DeleteLabelValues(name)
-		m.dropLock(name)
-	}
-}
-
-func lockLabel(name string) lockguard.Labels { return lockguard.Labels{Lock: name} }
-
 // RecordObserver counts what record guards report.
 func (m *Metrics) RecordObserver() idempotency.Observer {
 	return idempotency.Observer{

@@ -115,7 +115,7 @@ func (m *Metrics) dropLocks(before []Lock) {
 
 // dropLock deletes the series of a lock that is no more, unless it is held.
 func (m *Metrics) dropLock(name string) {
-	if !m.leaving[name] || m.holders[lockLabel(name)] > 0 {
+	if !m.leaving[name] || m.holds[name].n > 0 {
 		return
 	}
 	delete(m.leaving, name)
