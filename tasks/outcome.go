@@ -165,7 +165,7 @@ type Unlock interface {
 	Unlocked(by Waker, end UnlockEnd)
 	// Release frees the lock where the engine's step did not come to it, and
 	// brings the lines forward. It asks the lock's server.
-	Release(ctx context.Context)
+	Release()
 }
 
 // UnlockEnd says how an [Unlock] has ended.

@@ -18,7 +18,7 @@ const (
 	// patience is how long a call may be on its way before the next one does
 	// not wait for it: to a server so far away, calls of their own cost less
 	// than the wait.
-	patience = 500 * time.Microsecond
+	patience = 2 * time.Millisecond
 )
 
 // Batcher runs scripts on one client. What is asked for while others are on

@@ -44,27 +44,29 @@ func (r *rig) fill(n int, opts ...tasks.Option) []string {
 }
 
 // Connections die and replies get lost at random instants, while two workers
-// serve a queue through the bad network: every message runs, and all
-// registries end empty.
+// serve a queue through the bad network: every message runs, all registries end
+// empty, and so do all locks, each of which is told of once.
 func TestNothingIsLostOnABadNetwork(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	seen := newWitness()
+	seen, locks := newWitness(), newMailbox[*leftLock]()
 	run := func(_ context.Context, d *tasks.Delivery) tasks.Outcome {
 		seen.saw(d.Task.ID)
+		l := r.left(fmt.Sprintf("lock:%s:%d", d.Task.ID, seen.of(d.Task.ID)))
+		locks.put(l)
 		switch {
 		case d.Task.Attempt == 1 && rand.IntN(20) == 0:
-			return tasks.Outcome{Kind: tasks.Retried, After: 20 * time.Millisecond, Err: errors.New("again")}
+			return leaving(tasks.Outcome{Kind: tasks.Retried, After: 20 * time.Millisecond, Err: errors.New("again")}, l)
 		case !d.Task.Redelivered && rand.IntN(20) == 0:
-			return tasks.Outcome{Kind: tasks.Returned, Begun: true, Err: errors.New("back")}
+			return leaving(tasks.Outcome{Kind: tasks.Returned, Begun: true, Err: errors.New("back")}, l)
 		}
-		return succeed("null")
+		return leaving(succeed("null"), l)
 	}
 	var nets []*testkit.Proxy
 	for range 2 {
 		net := testkit.NewProxy(t, r.addr)
 		nets = append(nets, net)
-		r.start(Config{Concurrency: 4, Broker: net.Client(t)}, func(e *Engine) {
+		r.start(Config{Concurrency: 4, Broker: net.Client(t), Unlocks: true}, func(e *Engine) {
 			e.tune.call = 500 * time.Millisecond
 			e.tune.wait = time.Second
 		}, run)
@@ -107,6 +109,28 @@ func TestNothingIsLostOnABadNetwork(t *testing.T) {
 	for _, id := range all {
 		r.wait(id, 10*time.Second)
 	}
+	r.allFreed(locks.take())
+}
+
+// allFreed checks that each lock has come to one end, and that those which were
+// not to be released by themselves are free.
+func (r *rig) allFreed(locks []*leftLock) {
+	r.t.Helper()
+	ends := map[string]int{}
+	for _, l := range locks {
+		end := l.end(r.t)
+		ends[end]++
+		if len(l.ends) > 0 {
+			r.t.Errorf("%s ended as %s and as %s", l.key, end, <-l.ends)
+		}
+		if held := r.number(r.rdb.Exists(context.Background(), l.key)); held != 0 && end != "release" {
+			r.t.Errorf("%s ended as %s and is held", l.key, end)
+		}
+	}
+	if ends["unlocked"] == 0 || ends["not held"] > 0 {
+		r.t.Errorf("ends of locks: %v", ends)
+	}
+	r.t.Logf("ends of locks: %v", ends)
 }
 
 func (r *rig) fillFrom(from, n int) []string {

@@ -8,7 +8,7 @@ import (
 
 const (
 	// mostAhead bounds the runs that ask a store beyond the free slots.
-	mostAhead = 64
+	mostAhead = 128
 	// recent is the weight of the newest time in an average of times.
 	recent = 1.0 / 8
 )

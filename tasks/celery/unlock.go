@@ -1,10 +1,6 @@
 package celery
 
-import (
-	"context"
-
-	"github.com/solobeat/solobeat/tasks"
-)
+import "github.com/solobeat/solobeat/tasks"
 
 // unlocksOf are the locks of acks, to be freed in the same call as they.
 func unlocksOf(acks []*commit) []tasks.Unlock {
@@ -27,7 +23,7 @@ func (e *Engine) unlocked(c *cycleCall, r *cycleReply, unsure bool) {
 		case r.unlocked[i] == unlockFreed:
 			u.Unlocked(e, tasks.Unlocked)
 		case r.unlocked[i] == unlockFailed:
-			go u.Release(context.Background())
+			go u.Release()
 		case unsure:
 			u.Unlocked(e, tasks.UnlockUnknown)
 		default:
@@ -41,7 +37,7 @@ func (e *Engine) release(commits ...*commit) {
 	for _, c := range commits {
 		if u := c.out.Unlock; u != nil {
 			c.out.Unlock = nil
-			go u.Release(context.Background())
+			go u.Release()
 		}
 	}
 }

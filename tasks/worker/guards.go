@@ -50,7 +50,7 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 		}
 	}()
 	out = next(h.Context())
-	if r.yield(&out) {
+	if r.yield(ctx, &out) {
 		released = true
 		return out
 	}
@@ -59,55 +59,6 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 	release(r.away || out.Kind == tasks.Returned || out.Kind == tasks.Parked)
 	out.WonLock = !r.away
 	return out
-}
-
-// yield leaves the lock to the engine, to be freed in the step that settles the
-// message. Only what ends the message is settled by that step.
-func (r *run) yield(out *tasks.Outcome) bool {
-	ends := out.Kind == tasks.Succeeded || out.Kind == tasks.Failed && !out.DeadLetter
-	if !ends || !r.d.Unlocks || r.away {
-		return false
-	}
-	token, channel, ok := r.lock.Yield()
-	if !ok {
-		return false
-	}
-	r.info.Renewals = r.lock.Renewals()
-	r.free = append(r.free, r.plan.lock.key)
-	out.WonLock, out.Unlock = true, &unlock{r, token, channel}
-	return true
-}
-
-// unlock is a [tasks.Unlock].
-type unlock struct {
-	r              *run
-	token, channel string
-}
-
-// Lock implements [tasks.Unlock].
-func (u *unlock) Lock() (key, token, channel string) { return u.r.plan.lock.key, u.token, u.channel }
-
-// Lines implements [tasks.Unlock].
-func (u *unlock) Lines() []string { return u.r.free }
-
-// Unlocked implements [tasks.Unlock].
-func (u *unlock) Unlocked(by tasks.Waker, end tasks.UnlockEnd) {
-	result := lockguard.ReleaseUnknown
-	switch end {
-	case tasks.Unlocked:
-		result = lockguard.Released
-	case tasks.UnlockNotHeld:
-		result = lockguard.NotHeld
-	case tasks.UnlockUnknown:
-	}
-	u.r.lock.Yielded(result)
-	u.r.wake(context.Background(), by)
-}
-
-// Release implements [tasks.Unlock].
-func (u *unlock) Release(ctx context.Context) {
-	_, _ = u.r.lock.Release(ctx) // counted and logged by the guard
-	u.r.wake(ctx, nil)
 }
 
 // acquire takes the lock as its policies say. ok is false if the outcome stands; no handle with ok means that

@@ -35,7 +35,7 @@ func newReplica(t *testing.T, s setup, change func(*celery.Config)) *replica {
 	b := newBenchOf(t, s)
 	r := &replica{bench: b, sender: celery.NewClient(celery.ClientConfig{Broker: b.client}), done: make(chan error, 1)}
 	cfg := celery.Config{
-		Broker: testkit.RedisClient(t, b.redis.Addr, 0), Concurrency: 4, Logger: testkit.Logger(t), AfterPark: b.chain.Free,
+		Broker: testkit.RedisClient(t, b.redis.Addr, 0), Concurrency: 4, Unlocks: s.locksAt == "", Logger: testkit.Logger(t), AfterPark: b.chain.Free,
 		Registered: func(task string) bool { _, ok := b.reg.Lookup(task); return ok },
 		Observer: celery.Observer{Parked: func(_, reason string) {
 			r.mu.Lock()
