@@ -265,7 +265,13 @@ func TestEventsAreCounted(t *testing.T) {
 			t.Errorf("%s%v: %v, want %v", want.family, want.labels, got, want.n)
 		}
 	}
-	m.LockObserver().HeldEnd(lockguard.Labels{Schedule: "hourly", Lock: "report:lock"}, time.Second, 1, 1)
+	lock := lockguard.Labels{Schedule: "hourly", Lock: "report:lock"}
+	m.LockObserver().HeldStart(lock, time.Unix(1700000009, 0))
+	m.LockObserver().HeldEnd(lock, time.Second, 1, 1)
+	if v := value(t, m, "solobeat_lock_hold_start_timestamp_seconds", "lock=report:lock"); v != 1700000009 {
+		t.Errorf("one of two holds has ended, the start of the newest is %v", v)
+	}
+	m.LockObserver().HeldEnd(lock, time.Second, 1, 1)
 	if v := value(t, m, "solobeat_lock_hold_start_timestamp_seconds"); v != -1 {
 		t.Errorf("the hold has ended, its start is still there: %v", v)
 	}

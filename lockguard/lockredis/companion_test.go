@@ -67,3 +67,24 @@ func TestCompanionOfAnother(t *testing.T) {
 		t.Errorf("a refusal has changed the companion: %q", told)
 	}
 }
+
+// The time of a grant of which the companion does not tell is not taken from it.
+func TestMinHoldWithoutItsCompanion(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := testkit.Redis(t).Client(t)
+	_, b := newGuard(t, c, lockguard.Observer{})
+	for _, told := range []string{"5 1 other 0 0  ", "x", ""} {
+		c.Set(ctx, "k", "token", time.Hour)
+		c.Set(ctx, b.companion("k"), told, time.Hour)
+		if got, err := b.Release(ctx, lockguard.Ref{Key: "k", Token: "token"}, time.Minute); got != lockguard.Kept || err != nil {
+			t.Errorf("companion %q: Release: %v, %v", told, got, err)
+		}
+		if left := c.PTTL(ctx, "k").Val(); left < 50*time.Second || left > time.Minute {
+			t.Errorf("companion %q: kept for %v, want a minute", told, left)
+		}
+		if got := c.Get(ctx, b.companion("k")).Val(); got != told {
+			t.Errorf("companion %q became %q", told, got)
+		}
+	}
+}

@@ -131,7 +131,11 @@ func TestFreedLockBringsItsLineForward(t *testing.T) {
 	})
 	r.enqueue("t.lock", tasks.WithID("holder"))
 	<-begun
-	r.standInLine(w, "k", 1)
+	tag := r.standInLine(w, "k", 1)[0]
+	later := float64(r.storeNow().Add(time.Hour).UnixMicro())
+	if err := r.rdb.ZAdd(ctx, w.keys.parked(), zMember(later, tag)).Err(); err != nil { // no timer of its own
+		t.Fatal(err)
+	}
 	close(end)
 	select {
 	case ok := <-free:

@@ -10,8 +10,7 @@ import (
 // yield leaves the lock to the engine, to be freed in the step that settles the
 // message. Only what ends the message is settled by that step.
 func (r *run) yield(ctx context.Context, out *tasks.Outcome) bool {
-	ends := out.Kind == tasks.Succeeded || out.Kind == tasks.Failed && !out.DeadLetter
-	if !ends || !r.d.Unlocks || r.away {
+	if out.Kind != tasks.Succeeded && out.Kind != tasks.Failed || !r.d.Unlocks || r.away {
 		return false
 	}
 	token, channel, ok := r.lock.Yield()
