@@ -164,8 +164,13 @@ func (h *Handle) giveBack(ctx context.Context, keep time.Duration) (Release, err
 }
 
 // over notes how the release has ended, and leaves the key inside the process.
+// The first definite end counts.
 func (h *Handle) over(result Release, err error) {
 	h.mu.Lock()
+	if h.result != "" {
+		h.mu.Unlock()
+		return
+	}
 	if err == nil {
 		h.result = result
 	}
@@ -181,10 +186,10 @@ func (h *Handle) over(result Release, err error) {
 }
 
 // Yield ends the handle's context and its renewal as Release does, and leaves it
-// to the caller to free the lock in a script of his own on the lock's server: of
-// the key, the lock is deleted if its value is token, and told on channel then.
-// Afterwards he calls Yielded, or Release if his script did not run. False: the
-// back end has no such scripts, a min hold is left, or nothing is to be freed;
+// to the caller to free the lock in a script of his own on the lock's server: the
+// script deletes the key if its value is token, and publishes the key on channel
+// then. Afterwards he calls Yielded, or Release if his script did not run. False:
+// the back end is no Yielder, the lock has a min hold, or nothing is to be freed;
 // call Release.
 func (h *Handle) Yield() (token, channel string, ok bool) {
 	y, can := h.g.backend.(Yielder)
@@ -200,17 +205,8 @@ func (h *Handle) Yield() (token, channel string, ok bool) {
 }
 
 // Yielded tells how the release after Yield has ended: Released, NotHeld, or
-// ReleaseUnknown where its answer was lost.
-func (h *Handle) Yielded(result Release) {
-	h.release.Lock()
-	defer h.release.Unlock()
-	h.mu.Lock()
-	done := h.result != ""
-	h.mu.Unlock()
-	if !done {
-		h.over(result, nil)
-	}
-}
+// ReleaseUnknown where its answer was lost. It does not wait.
+func (h *Handle) Yielded(result Release) { h.over(result, nil) }
 
 // end takes the lock out of the watchdog's hands: after it no renewal is sent.
 func (h *Handle) end() (Release, Reason) {

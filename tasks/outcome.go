@@ -80,7 +80,7 @@ type Outcome struct {
 	WonLock bool
 	// Unlock is the lock of a Succeeded or Failed run that is still to be freed,
 	// nil for none; see [Delivery.Unlocks].
-	Unlock Unlock
+	Unlock *Unlock
 	// Begun says that a run of this task has begun, though the message itself
 	// may not tell: one that is Parked or Returned is marked redelivered, so
 	// that it neither expires nor is skipped later on.
@@ -151,21 +151,18 @@ type Slot interface {
 	Done()
 }
 
-// Unlock is a lock that its run has left to the engine: to be freed by a script
-// in the step that settles the message, so that neither comes without the other.
-// One of Unlocked and Release must be called in the end.
-type Unlock interface {
-	// Lock is the key, and its value unless it was lost meanwhile; who waits for
-	// it is told on channel.
-	Lock() (key, token, channel string)
+// Unlock is a lock that its run has left to the engine: to be freed by a script in
+// the step that settles the message, so that neither comes without the other.
+type Unlock struct {
+	// Key is the lock's, and Token its value unless it was lost meanwhile. Who
+	// waits for it is told on Channel.
+	Key, Token, Channel string
 	// Lines are the keys by which messages are parked that wait for the run's end:
 	// the engine brings its own forward, as for [Waker.Wake], once the lock is free.
-	Lines() []string
-	// Unlocked tells how the engine, which is by, has freed it; it does not wait.
-	Unlocked(by Waker, end UnlockEnd)
-	// Release frees the lock where the engine's step did not come to it, and
-	// brings the lines forward. It asks the lock's server.
-	Release()
+	Lines []string
+	// Ended is called once, with how the engine, which is by, has freed the lock.
+	// It does not wait.
+	Ended func(by Waker, end UnlockEnd)
 }
 
 // UnlockEnd says how an [Unlock] has ended.
@@ -173,16 +170,20 @@ type UnlockEnd int
 
 // The ends of an unlock.
 const (
-	// UnlockUnknown: the answer was lost.
+	// UnlockUnknown: the engine's step was done, its answer was lost.
 	UnlockUnknown UnlockEnd = iota
-	// Unlocked: the lock was the run's, and is free now.
-	Unlocked
+	// UnlockFreed: the lock was the run's, and is free now.
+	UnlockFreed
 	// UnlockNotHeld: the lock was not the run's any more; it was left alone.
 	UnlockNotHeld
+	// UnlockLeft: no step of the engine's frees it. The run does, and brings the
+	// lines forward.
+	UnlockLeft
 )
 
 // Waker is an engine that can bring forward what is parked for a key: the
-// chain calls it after it released that lock or record.
+// chain calls it once that lock or record is free, and leaves out the engine that
+// has freed it ([Unlock]).
 type Waker interface {
 	Wake(ctx context.Context, key string)
 }

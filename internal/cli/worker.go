@@ -313,7 +313,7 @@ func (r *replica) buildWorker(ctx context.Context) error {
 			return err
 		}
 	}
-	r.chain.SetWaker(r.wakers()...)
+	r.chain.SetWakers(r.wakers()...)
 	for _, p := range r.pulses {
 		p.beat(true) // Redis has just been reached
 	}

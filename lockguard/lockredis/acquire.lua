@@ -12,7 +12,7 @@
 -- ARGV[4i+4]  what else the companion tells, see companion.go
 --
 -- Returns per lock:
---   the fence, a text    granted, or ours already
+--   the fence, a text      granted, or ours already
 --   { 0, pttl, companion}  busy; known holder
 --   { 0, pttl}             busy; a holder without data
 --   {-1, type}             the key is no string

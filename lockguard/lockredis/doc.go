@@ -8,7 +8,7 @@
 //
 // What more is known of a lock (its last fence, its holder's task id and
 // instance, since when) stands in a companion key in the same cluster slot, and
-// counts only while the token in it is the lock's value. It lives for 24 h after
+// counts only while the token in it is the lock's value. It lives for a day and an hour after
 // the last grant.
 //
 // # What it promises

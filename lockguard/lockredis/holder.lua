@@ -1,7 +1,7 @@
 -- Tells who holds a lock; stands before the scripts that do so.
 --
 -- holder(lock, companion), of KEYS[1] and KEYS[2] in both, returns {code, …}:
---   { 0}                  free
+--   { 0}                   free
 --   { 1, pttl, companion}  held; known holder
 --   { 1, pttl}             held by a holder without data
 --   {-1, type}             the key is no string

@@ -39,8 +39,7 @@ var forceSource string
 var readSource string
 
 // companionLife is how long a companion outlives the last grant, unless the hold
-// may last longer: the day that is promised, and an hour for the TTL of a hold
-// that lasts all day.
+// may last longer.
 const companionLife = 25 * time.Hour
 
 // giveBackTimeout bounds the release of what was granted too late.

@@ -137,6 +137,11 @@ func TestFence(t *testing.T) {
 	if f := grant(); int64(f) != future+5 {
 		t.Errorf("fence after it: %d, want %d", f, future+5)
 	}
+	const long = 10_000_000_000_000_000 // more digits than the clock has
+	c.Set(ctx, "solobeat:default:held:{k}", fmt.Sprintf("%d 1 token 0 0  ", long), time.Minute)
+	if f := grant(); f < long {
+		t.Errorf("fence %d after %d", f, long)
+	}
 	c.FlushAll(ctx)
 	if f := grant(); int64(f) < now {
 		t.Errorf("fence after a flush: %d, want above %d", f, now)

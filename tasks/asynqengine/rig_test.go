@@ -142,7 +142,7 @@ func (r *rig) prepare(s setup) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep.chain.SetWaker(rep.Engine)
+	rep.chain.SetWakers(rep.Engine)
 	return rep
 }
 

@@ -80,8 +80,8 @@ type Config struct {
 	// engine's loop, once per key and batch, with the Park of the outcome;
 	// nil: never looked at again before the timer.
 	AfterPark func(ctx context.Context, p tasks.Park) (free bool)
-	// Unlocks says that the runs' locks lie in the broker's database, so that the
-	// engine frees them in the step that acknowledges their messages: that spares
+	// Unlocks says that the runs' locks, all of them, lie in the broker's database,
+	// so that the engine frees them in the step that acknowledges their messages: that spares
 	// a round trip, and who reads the result finds the lock free.
 	Unlocks bool
 	// Logger gets what happens out of the ordinary; nil discards.

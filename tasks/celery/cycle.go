@@ -35,7 +35,7 @@ type cycleCall struct {
 	want    int
 	sources []int // indexes of the lists to look at
 	acks    []*commit
-	unlocks []tasks.Unlock
+	unlocks []*tasks.Unlock
 	wakes   []string // lines to bring forward
 }
 
@@ -89,8 +89,7 @@ func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycle
 		keys = append(keys, self.inlists[i])
 	}
 	for _, u := range c.unlocks {
-		key, _, _ := u.Lock()
-		keys = append(keys, key)
+		keys = append(keys, u.Key)
 	}
 	if len(c.wakes) > 0 {
 		keys = append(keys, e.keys.parked(), e.keys.parkInfo())
@@ -108,8 +107,7 @@ func (e *Engine) cycle(ctx context.Context, self *replica, c *cycleCall) (*cycle
 		args = append(args, a.tagArg(), &a.key, (*bytesArg)(&a.result))
 	}
 	for _, u := range c.unlocks {
-		_, token, channel := u.Lock()
-		args = append(args, token, channel)
+		args = append(args, &u.Token, &u.Channel)
 	}
 	began := time.Now()
 	cmd := e.run(ctx, e.scripts.cycle, keys, args...)

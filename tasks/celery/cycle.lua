@@ -1,4 +1,5 @@
--- cycle: acks what has finished and takes new messages, in one atomic step.
+-- cycle: acks what has finished, frees the locks of its runs and takes new
+--      messages, in one atomic step.
 -- KEYS 1 unacked 2 unacked_index 3 calls; then L source lists in the order of
 --      service; then the L in-flight lists that belong to them; then the F locks to
 --      free; then, if a lock or a record was released, parked, park info and the

@@ -13,7 +13,7 @@
 //
 // Every list of every queue has a waiter, one BLMOVE to an in-flight list of
 // this replica. When it fires, one script (the cycle) acks what has finished,
-// writes the results and moves messages from the lists into kombu's own
+// writes the results, frees the locks of their runs and moves messages from the lists into kombu's own
 // unacked hash under tags of this replica. The call has a number; a call whose
 // reply was lost is sent again under the same number and answered from what
 // the first one did. So at no instant is a message only in this process.

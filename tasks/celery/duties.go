@@ -59,7 +59,7 @@ func (d *dueTimer) begin() {
 const (
 	maxDue    = 100
 	maxWake   = 100
-	mostWakes = 1000 // lines in one call of a cycle
+	mostWakes = 1000 // lines in one call of a cycle, beside those of its acks
 	wakeTry   = 5
 	wakeGap   = 5 * time.Millisecond // without a cycle's call that could have taken the lines along
 	lookTime  = 5 * time.Second
@@ -132,14 +132,14 @@ func (e *Engine) wakeLoop(ctx context.Context) {
 
 // linesToWake takes the lines that Wake was called for, at most mostWakes, and
 // those of the locks that the same call frees, which must not go before it.
-func (e *Engine) linesToWake(unlocks []tasks.Unlock) []string {
+func (e *Engine) linesToWake(unlocks []*tasks.Unlock) []string {
 	all := e.wakes.take()
-	if most := mostWakes; len(all) > most {
-		e.wakes.put(all[most:]...)
-		all = all[:most:most]
+	if len(all) > mostWakes {
+		e.wakes.put(all[mostWakes:]...)
+		all = all[:mostWakes:mostWakes]
 	}
 	for _, u := range unlocks {
-		for _, line := range u.Lines() {
+		for _, line := range u.Lines {
 			all = append(all, e.keys.line(line))
 		}
 	}

@@ -66,6 +66,7 @@ func (l *loop) run() int {
 	hoard := time.NewTicker(l.e.tune.hoard)
 	defer hoard.Stop()
 	defer l.gather.Stop()
+	defer l.watchStop()()
 	for {
 		l.collect()
 		if l.over() {
@@ -213,7 +214,7 @@ func (l *loop) cycle() {
 	l.e.cycles.Add(1)
 	r, tries := l.callCycle(c)
 	l.e.cycles.Add(1)
-	if r == nil { // the engine had to end first
+	if r == nil { // the engine had to end first; who comes too early for a lock parks again
 		l.e.wakes.put(c.wakes...)
 		l.e.release(c.acks...)
 		return

@@ -121,13 +121,13 @@ func (r *rig) allFreed(locks []*leftLock) {
 		end := l.end(r.t)
 		ends[end]++
 		if len(l.ends) > 0 {
-			r.t.Errorf("%s ended as %s and as %s", l.key, end, <-l.ends)
+			r.t.Errorf("%s ended as %s and as %s", l.Key, end, <-l.ends)
 		}
-		if held := r.number(r.rdb.Exists(context.Background(), l.key)); held != 0 && end != "release" {
-			r.t.Errorf("%s ended as %s and is held", l.key, end)
+		if held := r.number(r.rdb.Exists(context.Background(), l.Key)); held != 0 && end != "left" {
+			r.t.Errorf("%s ended as %s and is held", l.Key, end)
 		}
 	}
-	if ends["unlocked"] == 0 || ends["not held"] > 0 {
+	if ends["freed"] == 0 || ends["not held"] > 0 {
 		r.t.Errorf("ends of locks: %v", ends)
 	}
 	r.t.Logf("ends of locks: %v", ends)

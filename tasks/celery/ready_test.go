@@ -62,9 +62,9 @@ func TestRunsAheadOfTheSlots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				q := slots(4, 100)
+				q := slots(4, 2*mostAhead)
 				q.asking, q.handling = c.asking, c.handling
-				if got := len(begun(q, 100)); got != c.want {
+				if got := len(begun(q, 2*mostAhead)); got != c.want {
 					t.Errorf("%d ask at a time, want %d", got, c.want)
 				}
 				q.close()

@@ -2,6 +2,7 @@ package celery
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/solobeat/solobeat/tasks"
@@ -17,8 +18,9 @@ const (
 
 // stopState is where an orderly end stands.
 type stopState struct {
-	giving bool      // nothing is taken any more; what is unstarted was given back
-	since  time.Time // when the end was asked for; zero: not yet
+	giving bool // nothing is taken any more; what is unstarted was given back
+	asked  atomic.Pointer[time.Time]
+	since  time.Time // when the end was asked for; zero: not noted yet
 	end    time.Time // after which no call is repeated and runs are left
 	last   <-chan time.Time
 	cancel *time.Timer // ends the grace
@@ -33,6 +35,15 @@ func (l *loop) stopRequest() <-chan struct{} {
 	return l.ctx.Done()
 }
 
+// watchStop notes when the end is asked for: the loop may be in a call just then,
+// of a broker that is silent, and would begin to count when that has timed out.
+func (l *loop) watchStop() (end func() bool) {
+	return context.AfterFunc(l.ctx, func() {
+		now := time.Now()
+		l.stop.asked.Store(&now)
+	})
+}
+
 // noteStop starts the clock of the end: runs are cancelled at the end of the
 // grace, whatever the loop is waiting for.
 func (l *loop) noteStop() {
@@ -42,11 +53,14 @@ func (l *loop) noteStop() {
 	e := l.e
 	e.log.Info("worker is stopping", "runs", e.Active(), "grace", e.cfg.Grace)
 	l.stop.since = time.Now()
-	whole := e.cfg.Grace + e.tune.exit
-	l.stop.end, l.stop.last = l.stop.since.Add(whole), time.After(whole)
+	if at := l.stop.asked.Load(); at != nil {
+		l.stop.since = *at
+	}
+	l.stop.end = l.stop.since.Add(e.cfg.Grace + e.tune.exit)
+	l.stop.last = time.After(time.Until(l.stop.end))
 	// A broker that is silent must not hold the end up.
 	l.call, l.stop.calls = context.WithDeadline(l.base, l.stop.end)
-	l.stop.cancel = time.AfterFunc(e.cfg.Grace, func() {
+	l.stop.cancel = time.AfterFunc(time.Until(l.stop.since.Add(e.cfg.Grace)), func() {
 		if n := e.Active(); n > 0 {
 			e.log.Warn("grace is over; runs are cancelled", "runs", n)
 		}

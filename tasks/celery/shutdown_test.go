@@ -262,6 +262,37 @@ func TestStopWithASilentBrokerAndADeafRun(t *testing.T) {
 	<-ended
 }
 
+// So it does when a call is under way, whose time counts too.
+func TestStopInACallThatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	srv := testkit.Redis(t)
+	r := rigAt(t, srv.Addr)
+	begun, finish := make(chan struct{}), make(chan struct{})
+	slow := func(e *Engine) {
+		fast(e)
+		e.tune.exit, e.tune.call = 3*time.Second, 3*time.Second
+	}
+	w := r.start(Config{Grace: 300 * time.Millisecond}, slow, func(context.Context, *tasks.Delivery) tasks.Outcome {
+		close(begun)
+		<-finish
+		return succeed("null")
+	})
+	r.enqueue("t.one")
+	<-begun
+	srv.Pause()
+	defer srv.Continue()
+	close(finish)
+	testkit.Poll(t, 10*time.Second, time.Millisecond, func() bool { return w.cycles.Load()%2 == 1 }, "a call is under way")
+	begin := time.Now()
+	if err := w.stop(); !errors.Is(err, ErrRunsLeft) {
+		t.Errorf("Run returned %v", err)
+	}
+	// 300 ms of grace, 3 s until the exit, and a last word.
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+}
+
 // A deaf run is left: its message is taken over at once, and no death is
 // counted against it.
 func TestADeafRunsMessageIsTakenOverAtOnce(t *testing.T) {

@@ -3,8 +3,8 @@ package celery
 import "github.com/solobeat/solobeat/tasks"
 
 // unlocksOf are the locks of acks, to be freed in the same call as they.
-func unlocksOf(acks []*commit) []tasks.Unlock {
-	var all []tasks.Unlock
+func unlocksOf(acks []*commit) []*tasks.Unlock {
+	var all []*tasks.Unlock
 	for _, a := range acks {
 		if u := a.out.Unlock; u != nil {
 			all = append(all, u)
@@ -17,27 +17,26 @@ func unlocksOf(acks []*commit) []tasks.Unlock {
 // that is not held may have been freed by the first try.
 func (e *Engine) unlocked(c *cycleCall, r *cycleReply, unsure bool) {
 	for i, u := range c.unlocks {
+		end := tasks.UnlockUnknown
 		switch {
 		case r.repeated:
-			u.Unlocked(e, tasks.UnlockUnknown)
 		case r.unlocked[i] == unlockFreed:
-			u.Unlocked(e, tasks.Unlocked)
+			end = tasks.UnlockFreed
 		case r.unlocked[i] == unlockFailed:
-			go u.Release()
-		case unsure:
-			u.Unlocked(e, tasks.UnlockUnknown)
-		default:
-			u.Unlocked(e, tasks.UnlockNotHeld)
+			end = tasks.UnlockLeft
+		case !unsure:
+			end = tasks.UnlockNotHeld
 		}
+		u.Ended(e, end)
 	}
 }
 
-// release frees the locks of commits that no call will free.
+// release has runs free the locks of commits that no call will free.
 func (e *Engine) release(commits ...*commit) {
 	for _, c := range commits {
 		if u := c.out.Unlock; u != nil {
 			c.out.Unlock = nil
-			go u.Release()
+			u.Ended(e, tasks.UnlockLeft)
 		}
 	}
 }

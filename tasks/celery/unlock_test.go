@@ -15,32 +15,33 @@ import (
 
 // leftLock is a lock that a run has left to the engine.
 type leftLock struct {
-	key, token string
-	lines      []string
-	ends       chan string
+	tasks.Unlock
+	ends chan string
+}
+
+func newLeftLock() *leftLock {
+	l := &leftLock{ends: make(chan string, 10)}
+	l.Ended = func(by tasks.Waker, end tasks.UnlockEnd) {
+		if _, ok := by.(*Engine); !ok {
+			l.ends <- "by nobody"
+		}
+		l.ends <- map[tasks.UnlockEnd]string{
+			tasks.UnlockFreed: "freed", tasks.UnlockNotHeld: "not held", tasks.UnlockUnknown: "unknown", tasks.UnlockLeft: "left",
+		}[end]
+	}
+	return l
 }
 
 // left takes a lock and leaves it.
 func (r *rig) left(key string, lines ...string) *leftLock {
 	r.t.Helper()
-	if err := r.rdb.Set(context.Background(), key, "token-"+key, time.Minute).Err(); err != nil {
+	l := newLeftLock()
+	l.Key, l.Token, l.Channel, l.Lines = key, "token-"+key, "releases", lines
+	if err := r.rdb.Set(context.Background(), key, l.Token, time.Minute).Err(); err != nil {
 		r.t.Error(err)
 	}
-	return &leftLock{key: key, token: "token-" + key, lines: lines, ends: make(chan string, 10)}
+	return l
 }
-
-func (l *leftLock) Lock() (key, token, channel string) { return l.key, l.token, "releases" }
-
-func (l *leftLock) Lines() []string { return l.lines }
-
-func (l *leftLock) Unlocked(by tasks.Waker, end tasks.UnlockEnd) {
-	if _, ok := by.(*Engine); !ok {
-		l.ends <- "by nobody"
-	}
-	l.ends <- map[tasks.UnlockEnd]string{tasks.Unlocked: "unlocked", tasks.UnlockNotHeld: "not held", tasks.UnlockUnknown: "unknown"}[end]
-}
-
-func (l *leftLock) Release() { l.ends <- "release" }
 
 func (l *leftLock) end(t *testing.T) string {
 	t.Helper()
@@ -48,13 +49,13 @@ func (l *leftLock) end(t *testing.T) string {
 	case end := <-l.ends:
 		return end
 	case <-time.After(10 * time.Second):
-		t.Fatalf("nobody has told of the end of lock %q", l.key)
+		t.Fatalf("nobody has told of the end of lock %q", l.Key)
 		return ""
 	}
 }
 
 func leaving(out tasks.Outcome, l *leftLock) tasks.Outcome {
-	out.Unlock = l
+	out.Unlock = &l.Unlock
 	return out
 }
 
@@ -80,15 +81,15 @@ func TestLockIsFreedWithTheResult(t *testing.T) {
 		case "failed":
 			return leaving(tasks.Outcome{Kind: tasks.Failed, Err: errors.New("no")}, l)
 		case "taken":
-			r.rdb.Set(ctx, l.key, "another", time.Minute)
+			r.rdb.Set(ctx, l.Key, "another", time.Minute)
 		}
 		return leaving(succeed("1"), l)
 	})
-	for id, want := range map[string]string{"succeeded": "unlocked", "failed": "unlocked", "taken": "not held"} {
+	for id, want := range map[string]string{"succeeded": "freed", "failed": "freed", "taken": "not held"} {
 		r.enqueue("t.lock", tasks.WithID(id))
 		l := <-locks
 		r.wait(id, 10*time.Second)
-		value := r.rdb.Get(ctx, l.key).Val()
+		value := r.rdb.Get(ctx, l.Key).Val()
 		if end := l.end(t); end != want {
 			t.Errorf("%s: %s, want %s", id, end, want)
 		}
@@ -101,7 +102,7 @@ func TestLockIsFreedWithTheResult(t *testing.T) {
 		if value != "" {
 			t.Errorf("%s: there is the result, and still the lock %q", id, value)
 		}
-		if m, err := heard.ReceiveMessage(ctx); err != nil || m.Payload != l.key {
+		if m, err := heard.ReceiveMessage(ctx); err != nil || m.Payload != l.Key {
 			t.Errorf("%s: waiters are told %v, %v", id, m, err)
 		}
 	}
@@ -146,7 +147,7 @@ func TestFreedLockBringsItsLineForward(t *testing.T) {
 		t.Fatal("the line was not brought forward: its timer is far")
 	}
 	r.wait("line-0", 10*time.Second)
-	if got := held.end(t); got != "unlocked" {
+	if got := held.end(t); got != "freed" {
 		t.Errorf("the lock: %s", got)
 	}
 	r.empty()
@@ -172,7 +173,7 @@ func TestLocksThatNoAckFrees(t *testing.T) {
 		}
 		return leaving(tasks.Outcome{Kind: tasks.Succeeded, Result: json.RawMessage("no JSON")}, l)
 	})
-	for id, want := range map[string]string{"dead": "release", "retried": "release", "no JSON": "unlocked"} {
+	for id, want := range map[string]string{"dead": "left", "retried": "left", "no JSON": "freed"} {
 		r.enqueue("t.lock", tasks.WithID(id))
 		if got := (<-locks).end(t); got != want {
 			t.Errorf("%s: %s, want %s", id, got, want)
@@ -197,8 +198,39 @@ func TestLockOfARunThatOutlivesTheEngine(t *testing.T) {
 		t.Errorf("Run: %v", err)
 	}
 	close(end)
-	if got := (<-locks).end(t); got != "release" {
+	if got := (<-locks).end(t); got != "left" {
 		t.Errorf("the lock: %s", got)
+	}
+}
+
+// So is one whose ack no server has answered until the engine had to end: that of
+// a call which was under way, and that of a run which ended later.
+func TestLocksOfAcksThatAreNotAnswered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	net := testkit.NewProxy(t, r.addr)
+	begun, locks := make(chan struct{}), make(chan *leftLock, 2)
+	end := map[string]chan struct{}{"first": make(chan struct{}), "second": make(chan struct{})}
+	w := r.start(Config{Concurrency: 2, Unlocks: true, Grace: -1, Broker: net.Client(t)}, fast, func(_ context.Context, d *tasks.Delivery) tasks.Outcome {
+		l := r.left("lock of " + d.Task.ID)
+		begun <- struct{}{}
+		<-end[d.Task.ID]
+		locks <- l
+		return leaving(succeed("1"), l)
+	})
+	r.enqueue("t.lock", tasks.WithID("first"))
+	r.enqueue("t.lock", tasks.WithID("second"))
+	<-begun
+	<-begun
+	net.Refuse()
+	close(end["first"])
+	first := <-locks
+	testkit.Poll(t, 10*time.Second, time.Millisecond, func() bool { return w.cycles.Load()%2 == 1 }, "a call is under way")
+	close(end["second"])
+	second := <-locks
+	_ = w.stop()
+	if a, b := first.end(t), second.end(t); a != "left" || b != "left" {
+		t.Errorf("the locks: %s, %s", a, b)
 	}
 }
 
@@ -244,15 +276,15 @@ func TestEndsOfUnlocks(t *testing.T) {
 		unsure   bool
 		want     []string
 	}{
-		"first try":         {codes: []int64{1, 0, -1, -2}, want: []string{"unlocked", "not held", "not held", "release"}},
-		"second try":        {codes: []int64{1, 0, -1, -2}, unsure: true, want: []string{"unlocked", "unknown", "unknown", "release"}},
+		"first try":         {codes: []int64{1, 0, -1, -2}, want: []string{"freed", "not held", "not held", "left"}},
+		"second try":        {codes: []int64{1, 0, -1, -2}, unsure: true, want: []string{"freed", "unknown", "unknown", "left"}},
 		"was done, no list": {repeated: true, unsure: true, want: []string{"unknown", "unknown", "unknown", "unknown"}},
 	} {
 		c := &cycleCall{}
 		var locks []*leftLock
 		for range tc.want {
-			l := &leftLock{ends: make(chan string, 10)}
-			locks, c.unlocks = append(locks, l), append(c.unlocks, l)
+			l := newLeftLock()
+			locks, c.unlocks = append(locks, l), append(c.unlocks, &l.Unlock)
 		}
 		e.unlocked(c, &cycleReply{repeated: tc.repeated, unlocked: tc.codes}, tc.unsure)
 		var got []string

@@ -15,7 +15,8 @@ import (
 )
 
 // locked runs next under the lock. The lock is released before the outcome
-// is acted on, so that a retry never waits for its own lock.
+// is acted on, so that a retry never waits for its own lock; or it is left to the
+// engine, see yield.
 func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outcome) tasks.Outcome {
 	if out, ok := r.late(ctx); ok {
 		return out
@@ -50,6 +51,7 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 		}
 	}()
 	out = next(h.Context())
+	out.WonLock = !r.away
 	if r.yield(ctx, &out) {
 		released = true
 		return out
@@ -57,7 +59,6 @@ func (r *run) locked(ctx context.Context, next func(context.Context) tasks.Outco
 	// What is to go on elsewhere has not had its run: it does not wait for its
 	// own min_hold.
 	release(r.away || out.Kind == tasks.Returned || out.Kind == tasks.Parked)
-	out.WonLock = !r.away
 	return out
 }
 

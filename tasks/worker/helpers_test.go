@@ -108,7 +108,7 @@ func newBenchOf(t *testing.T, s setup) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.chain.SetWaker(b)
+	b.chain.SetWakers(b)
 	return b
 }
 

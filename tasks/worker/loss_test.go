@@ -269,7 +269,7 @@ func TestLinesMoveAfterTheRelease(t *testing.T) {
 	b := newBench(t, nil)
 	b.handle("report", ok)
 	var held []int64
-	b.chain.SetWaker(wakerFunc(func(line string) {
+	b.chain.SetWakers(wakerFunc(func(line string) {
 		held = append(held, b.client.Exists(context.Background(), "k").Val())
 		b.Wake(context.Background(), line)
 	}))

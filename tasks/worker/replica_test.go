@@ -50,7 +50,7 @@ func newReplica(t *testing.T, s setup, change func(*celery.Config)) *replica {
 	if r.engine, err = celery.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	b.chain.SetWaker(r.engine)
+	b.chain.SetWakers(r.engine)
 	return r
 }
 

@@ -8,9 +8,10 @@ import (
 )
 
 // yield leaves the lock to the engine, to be freed in the step that settles the
-// message. Only what ends the message is settled by that step.
+// message. Only what ends the message is settled by that step. Runs that wait for
+// the lock in their slots shall not wait for it, since acks are gathered.
 func (r *run) yield(ctx context.Context, out *tasks.Outcome) bool {
-	if out.Kind != tasks.Succeeded && out.Kind != tasks.Failed || !r.d.Unlocks || r.away {
+	if out.Kind != tasks.Succeeded && out.Kind != tasks.Failed || !r.d.Unlocks || r.plan.lock.onBusy == tasks.OnBusyWait {
 		return false
 	}
 	token, channel, ok := r.lock.Yield()
@@ -19,39 +20,27 @@ func (r *run) yield(ctx context.Context, out *tasks.Outcome) bool {
 	}
 	r.info.Renewals = r.lock.Renewals()
 	r.free = append(r.free, r.plan.lock.key)
-	out.WonLock, out.Unlock = true, &unlock{r, context.WithoutCancel(ctx), token, channel}
+	out.Unlock = &tasks.Unlock{
+		Key: r.plan.lock.key, Token: token, Channel: channel, Lines: r.free,
+		Ended: func(by tasks.Waker, end tasks.UnlockEnd) { r.unlocked(ctx, by, end) },
+	}
 	return true
 }
 
-// unlock is a [tasks.Unlock].
-type unlock struct {
-	r              *run
-	ctx            context.Context // for its values
-	token, channel string
-}
-
-// Lock implements [tasks.Unlock].
-func (u *unlock) Lock() (key, token, channel string) { return u.r.plan.lock.key, u.token, u.channel }
-
-// Lines implements [tasks.Unlock].
-func (u *unlock) Lines() []string { return u.r.free }
-
-// Unlocked implements [tasks.Unlock].
-func (u *unlock) Unlocked(by tasks.Waker, end tasks.UnlockEnd) {
-	result := lockguard.ReleaseUnknown
+func (r *run) unlocked(ctx context.Context, by tasks.Waker, end tasks.UnlockEnd) {
 	switch end {
-	case tasks.Unlocked:
-		result = lockguard.Released
+	case tasks.UnlockLeft:
+		go func() {
+			_, _ = r.lock.Release(ctx) // counted and logged by the guard
+			r.wake(ctx, nil)
+		}()
+		return
+	case tasks.UnlockFreed:
+		r.lock.Yielded(lockguard.Released)
 	case tasks.UnlockNotHeld:
-		result = lockguard.NotHeld
+		r.lock.Yielded(lockguard.NotHeld)
 	case tasks.UnlockUnknown:
+		r.lock.Yielded(lockguard.ReleaseUnknown)
 	}
-	u.r.lock.Yielded(result)
-	u.r.wake(u.ctx, by)
-}
-
-// Release implements [tasks.Unlock].
-func (u *unlock) Release() {
-	_, _ = u.r.lock.Release(u.ctx) // counted and logged by the guard
-	u.r.wake(u.ctx, nil)
+	r.wake(ctx, by)
 }

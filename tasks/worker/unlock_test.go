@@ -6,7 +6,9 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/solobeat/solobeat/internal/testkit"
 	"github.com/solobeat/solobeat/lockguard"
 	"github.com/solobeat/solobeat/tasks"
 )
@@ -43,6 +45,7 @@ func TestRunLeavesItsLockToTheEngine(t *testing.T) {
 		{id: "panic", key: "e", offer: true},
 		{id: "record", key: "f", record: "r", offer: true, left: true},
 		{id: "kept", key: "kept", lock: kept, offer: true},
+		{id: "waited for", key: "w", lock: lockOf("w", tasks.OnBusyWait), offer: true},
 	} {
 		t.Run(tc.id, func(t *testing.T) {
 			if tc.lock == nil {
@@ -66,19 +69,18 @@ func TestRunLeavesItsLockToTheEngine(t *testing.T) {
 				}
 				return
 			}
-			key, token, channel := out.Unlock.Lock()
-			if value := b.client.Get(t.Context(), key).Val(); key != tc.key || token == "" || value != token || channel == "" {
-				t.Errorf("lock %q is %q; told: key %q, token %q, channel %q", tc.key, value, key, token, channel)
+			u := out.Unlock
+			if value := b.client.Get(t.Context(), u.Key).Val(); u.Key != tc.key || u.Token == "" || value != u.Token || u.Channel == "" {
+				t.Errorf("lock %q is %q; told: %+v", tc.key, value, u)
 			}
 			if len(b.woken) > 0 || !b.locks.Occupied(tc.key) {
 				t.Errorf("before the lock is free: woken %q, occupied %v", b.woken, b.locks.Occupied(tc.key))
 			}
-			lines := out.Unlock.Lines()
-			if !slices.Contains(lines, tc.key) || tc.record != "" && len(lines) != 2 {
-				t.Errorf("lines: %q", lines)
+			if !slices.Contains(u.Lines, tc.key) || tc.record != "" && len(u.Lines) != 2 {
+				t.Errorf("lines: %q", u.Lines)
 			}
-			b.client.Del(t.Context(), key)
-			out.Unlock.Unlocked(nil, tasks.Unlocked)
+			b.client.Del(t.Context(), u.Key)
+			u.Ended(nil, tasks.UnlockFreed)
 			if b.locks.Occupied(tc.key) || !slices.Contains(b.woken, tc.key) {
 				t.Errorf("after it: woken %q, occupied %v", b.woken, b.locks.Occupied(tc.key))
 			}
@@ -93,9 +95,9 @@ func TestUnlockWakesTheOtherEngines(t *testing.T) {
 	b.handle("t", func(context.Context, *tasks.Task) (json.RawMessage, error) { return nil, nil })
 	var others []string
 	other := &waker{func(line string) { others = append(others, line) }}
-	b.chain.SetWaker(b, other)
+	b.chain.SetWakers(b, other)
 	out := b.run(b.delivery("id", "t", jobGuard(lockOf("k", tasks.OnBusySkip), ""), unlocks))
-	out.Unlock.Unlocked(b, tasks.Unlocked)
+	out.Unlock.Ended(b, tasks.UnlockFreed)
 	if len(b.woken) > 0 || !slices.Equal(others, []string{"k"}) {
 		t.Errorf("woken: %q and %q", b.woken, others)
 	}
@@ -111,12 +113,14 @@ func TestUnlockIsReleasedByTheRun(t *testing.T) {
 	b := newBench(t, nil)
 	b.handle("t", func(context.Context, *tasks.Task) (json.RawMessage, error) { return nil, nil })
 	out := b.run(b.delivery("id", "t", jobGuard(lockOf("k", tasks.OnBusySkip), ""), unlocks))
-	out.Unlock.Release()
-	if h, err := b.locks.Inspect(t.Context(), "k"); err != nil || h.Held {
-		t.Errorf("the lock: %+v, %v", h, err)
-	}
-	if !slices.Equal(b.woken, []string{"k"}) || b.locks.Occupied("k") {
-		t.Errorf("woken %q, occupied %v", b.woken, b.locks.Occupied("k"))
+	out.Unlock.Ended(b, tasks.UnlockLeft)
+	testkit.Poll(t, 10*time.Second, time.Millisecond, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.Equal(b.woken, []string{"k"})
+	}, "the line is woken")
+	if h, err := b.locks.Inspect(t.Context(), "k"); err != nil || h.Held || b.locks.Occupied("k") {
+		t.Errorf("the lock: %+v, %v; occupied %v", h, err, b.locks.Occupied("k"))
 	}
 	// The key is not kept off this process.
 	h, err := b.locks.TryAcquire(t.Context(), "k")

@@ -44,9 +44,9 @@ func New(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// SetWaker names the engines that bring parked messages forward, each its own,
+// SetWakers names the engines that bring parked messages forward, each its own,
 // when a lock or a record is free again. It must be called before the first run.
-func (w *Worker) SetWaker(wakers ...tasks.Waker) { w.wakers = wakers }
+func (w *Worker) SetWakers(wakers ...tasks.Waker) { w.wakers = wakers }
 
 // StopWaiting ends the waits for locks with on_busy: wait, as if their time were
 // over: call it when the worker shuts down. What waits is parked.
