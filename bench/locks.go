@@ -71,19 +71,26 @@ func guardLocker(g *lockguard.Guard) locker {
 // library that has neither fence nor holder nor wakes is what these cost.
 func (b *bench) scriptsLocker(ctx context.Context, client *redis.Client) (locker, error) {
 	var hashes [2]string
-	for i, name := range []string{"acquire.lua", "release.lua"} {
-		text, err := os.ReadFile(filepath.Join(b.root, "lockguard", "lockredis", name))
-		if err != nil {
-			return locker{}, err
+	for i, files := range [][]string{
+		{"lockguard/lockredis/acquire.lua"}, {"internal/redisconn/unlock.lua", "lockguard/lockredis/release.lua"},
+	} {
+		var script []byte
+		for _, file := range files {
+			text, err := os.ReadFile(filepath.Join(b.root, filepath.FromSlash(file)))
+			if err != nil {
+				return locker{}, err
+			}
+			script = append(script, text...)
 		}
-		if hashes[i], err = client.ScriptLoad(ctx, string(text)).Result(); err != nil {
+		var err error
+		if hashes[i], err = client.ScriptLoad(ctx, string(script)).Result(); err != nil {
 			return locker{}, err
 		}
 	}
 	const token = "0123456789abcdef0123456789abcdef"
 	ttl := strconv.FormatInt(lockTTL.Milliseconds(), 10)
 	return locker{bareScripts, func(ctx context.Context, key string) error {
-		if err := client.EvalSha(ctx, hashes[0], []string{key, "solobeat:" + key}, token, ttl, "", "", token, "0").Err(); err != nil {
+		if err := client.EvalSha(ctx, hashes[0], []string{key, "solobeat:" + key}, token, ttl, "90000000", "0 0  "+token).Err(); err != nil {
 			return err
 		}
 		n, err := client.EvalSha(ctx, hashes[1], []string{key}, token, "solobeat:released").Int()

@@ -218,7 +218,7 @@ func TestMetricsOfPages(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`solobeat_[a-z_]+`)
 	is := map[string]bool{}
-	for _, file := range []string{"families.go", "observers.go", "jobs.go"} {
+	for _, file := range []string{"families.go", "holds.go", "observers.go", "jobs.go"} {
 		for _, m := range regexp.MustCompile(`"(solobeat_[a-z_]+)"`).FindAllStringSubmatch(text(t, "internal/metrics/"+file), -1) {
 			is[m[1]] = true
 		}

@@ -158,7 +158,7 @@ func (s *soak) nothingLeft() {
 		key := iter.Val()
 		known := slices.ContainsFunc(allowed, func(p string) bool { return strings.HasPrefix(key, p) })
 		// What goes with a lock stays for its fence, and ends by itself.
-		if !known && strings.Contains(key, "lock:") && s.broker.Type(s.t.Context(), key).Val() == "hash" && s.broker.TTL(s.t.Context(), key).Val() > 0 {
+		if strings.HasPrefix(key, "solobeat:default:held") && s.broker.TTL(s.t.Context(), key).Val() > 0 {
 			known = true
 		}
 		if strings.HasPrefix(key, "solobeat:default:record:") {
