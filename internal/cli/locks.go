@@ -148,7 +148,7 @@ func (c *program) locksList(ctx context.Context, s *stores, b *lockredis.Backend
 	for _, v := range views {
 		t.rows = append(t.rows, []string{v.Key, v.holder(), sinceText(v.Since), short(time.Duration(v.LeftMS) * time.Millisecond), fmt.Sprint(v.Fence)})
 	}
-	empty := "no lock is held"
+	empty := "no lock is held through Solobeat"
 	if len(broken) > 0 {
 		empty = "no lock that could be read is held"
 	}
