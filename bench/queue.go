@@ -266,10 +266,10 @@ func feed(ctx context.Context, s side, srv *rig.Redis, p *rig.Proc, key string, 
 	if err != nil {
 		return sample{}, err
 	}
+	points := []point{{time.Now(), 0}} // the first look may find all of them done
 	if err := srv.Client.Rename(ctx, key, s.queue.list()).Err(); err != nil {
 		return sample{}, err
 	}
-	var points []point
 	err = rig.Until(ctx, workerLimit, 5*time.Millisecond, func() (bool, error) {
 		n, err := s.queue.done(ctx, srv.Client)
 		points = append(points, point{time.Now(), n - base})
